@@ -558,7 +558,7 @@ class _Body:
             self.instruction()
 
     def location(self, words: list[_Token]) -> None:
-        """`.loc file line column [, function_name …, inlined_at file line column]`: keep the line in the user's file."""
+        """`.loc file line column [, …, inlined_at file line column]`: keep the line in the user's file."""
         numbers = [int(w.text) for w in words[1:4]]
         file, line = numbers[0], numbers[1]
         texts = [w.text for w in words]
