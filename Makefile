@@ -1,0 +1,68 @@
+# 100 Days of GPU: the words people say.
+#
+#   make book      environment, executed pages, static site; prints where it is
+#   make test      every check: lint, unit tests, notebooks, programs, a clean site build with warnings as errors
+#   make lab       JupyterLab on the pages
+#   make pages     carry the kernels into the pages, the pages into their notebooks, and execute those
+#   make profiles  capture the shipped profiles (a GPU host with nvcc and ncu)
+#   make bench     the tracer's speed on this machine
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PAGES  := $(sort $(wildcard book/*.md book/*/*.md))
+NOTEBOOKS := $(sort $(wildcard book/*.ipynb book/*/*.ipynb))
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: book test lint unit notebooks site lab pages profiles bench format clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '3,9s/^# *//p' Makefile
+
+$(READY): requirements.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	touch $@
+
+book: $(READY)
+	$(BIN)/python -m gpudays site --reuse
+
+lab: $(READY)
+	$(BIN)/jupyter lab book
+
+test: lint unit notebooks site
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+unit: $(READY)
+	$(BIN)/python -m pytest tests -n $(JOBS) -q
+
+notebooks: $(READY)
+	$(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) -q $(NOTEBOOKS)
+
+site: $(READY)
+	$(BIN)/python -m gpudays site
+
+pages: $(READY)
+	$(BIN)/python -m gpudays sync
+	$(BIN)/python -m gpudays execute
+
+profiles: $(READY)
+	$(BIN)/python -m gpudays profile day16
+	$(BIN)/python -m gpudays profile day43
+	$(BIN)/python -m gpudays profile day44
+
+bench: $(READY)
+	$(BIN)/python -m gpudays.bench
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf _build build .pytest_cache .ruff_cache
