@@ -8,6 +8,14 @@
 // step 3  matmulTiled           a block stages 16 × 16 tiles of A and B in shared memory and reads each float of them 16 times
 
 #include <cstdio>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "../common/arguments.cuh"
+#include "../common/checking.cuh"
+#include "../common/events.cuh"
+#include "../common/table.cuh"
 
 // page: begin kernels
 constexpr int TILE = 16;  // blocks are TILE × TILE threads
@@ -59,7 +67,148 @@ extern "C" __global__ void matmulTiled(const float* __restrict__ a, const float*
 }
 // page: end kernels
 
-int main() {
-    std::fprintf(stderr, "matmul_steps: the checks and the timing are not written yet\n");
-    return 1;
+static_assert(TILE == 16, "the sectors per request on paper hold for 16 × 16 blocks: a warp is 16 x by 2 y");
+static_assert(3 * 512 * 512 * sizeof(float) == 3 << 20, "three matrices at N = 512 are 3 MiB");
+static_assert(3 * 1024 * 1024 * sizeof(float) == 12 << 20, "three matrices at N = 1024 are 12 MiB");
+
+using Kernel = void (*)(const float*, const float*, float*, size_t);
+
+struct Step {
+    int number;
+    const char* name;
+    Kernel kernel;
+};
+
+const Step STEPS[] = {
+    {1, "matmulStridedRows", matmulStridedRows},
+    {2, "matmulCoalescedCols", matmulCoalescedCols},
+    {3, "matmulTiled", matmulTiled},
+};
+
+int loadsPerThread(const Step& step, int n) {
+    return step.number == 3 ? 2 * ((n + TILE - 1) / TILE) : 2 * n;
+}
+
+// Derived, not measured: the distinct 32-byte sectors under the 32 lanes of one warp, the mean of its request for A and
+// its request for B.
+double sectorsPerRequest(const Step& step, size_t n) {
+    constexpr size_t FLOATS_PER_SECTOR = 8;
+    std::set<size_t> sectorsA, sectorsB;
+    for (size_t lane = 0; lane < 32; ++lane) {
+        const size_t x = lane % TILE, y = lane / TILE;
+        const size_t row = step.number == 1 ? x : y;
+        const size_t col = step.number == 1 ? y : x;
+        const size_t aCol = step.number == 3 ? x : 0;  // step 3 loads a tile of A, not one column of it
+        const size_t bRow = step.number == 3 ? y : 0;
+        sectorsA.insert((row * n + aCol) / FLOATS_PER_SECTOR);
+        sectorsB.insert((bRow * n + col) / FLOATS_PER_SECTOR);
+    }
+    return 0.5 * (sectorsA.size() + sectorsB.size());
+}
+
+void launch(const Step& step, const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& c, int n) {
+    const dim3 block(TILE, TILE);
+    const dim3 grid((n + TILE - 1) / TILE, (n + TILE - 1) / TILE);
+    step.kernel<<<grid, block>>>(a.data(), b.data(), c.data(), n);
+    CUDA_CHECK(cudaGetLastError());
+}
+
+// Checks every step at one size; each is launched once.
+bool checkSize(int n) {
+    const Size size{n, n, n};
+    const std::vector<float> a = randomMatrix(n, n, 1), b = randomMatrix(n, n, 2);
+    const DeviceMatrix deviceA(n, n, a), deviceB(n, n, b);
+    const Reference reference = referenceProduct(a, b, size);
+
+    bool allMatch = true;
+    for (const Step& step : STEPS) {
+        DeviceMatrix c(n, n);
+        c.fillNaN();
+        launch(step, deviceA, deviceB, c, n);
+        CUDA_CHECK(cudaDeviceSynchronize());
+        allMatch &= matches(step.name, size, c.toHost(), reference);
+    }
+    return allMatch;
+}
+
+// Times every step at one size, in order.
+std::vector<Timing> timeSize(int n) {
+    const DeviceMatrix a(n, n, randomMatrix(n, n, 1)), b(n, n, randomMatrix(n, n, 2)), c(n, n);
+    std::vector<Timing> timings;
+    for (const Step& step : STEPS) timings.push_back(timeLaunches([&] { launch(step, a, b, c, n); }));
+    return timings;
+}
+
+void describe(const cudaDeviceProp& device, const std::vector<int>& sizes) {
+    std::printf("%s, sm_%d%d, L2 %.1f MiB\n", device.name, device.major, device.minor, device.l2CacheSize / 1048576.0);
+    for (const int n : sizes) {
+        const size_t bytes = Size{n, n, n}.matrixBytes();
+        std::printf("N = %d: three matrices, %zu MiB, %s in L2\n", n, bytes >> 20,
+                    bytes <= size_t(device.l2CacheSize) ? "fit" : "do not fit");
+    }
+}
+
+void report(const std::vector<int>& sizes, const std::vector<std::vector<Timing>>& timings, const std::string& card,
+            const std::string& csvPath) {
+    Table shown({"N", "kernel", "time ms", "GFLOP/s", "loads/thread", "sectors/request"});
+    Table csv({"n", "step", "kernel", "ms_mean", "ms_min", "ms_max", "gflops", "loads_per_thread", "sectors_per_request",
+               "card"});
+    for (size_t i = 0; i < sizes.size(); ++i) {
+        const int n = sizes[i];
+        for (const Step& step : STEPS) {
+            const Timing& timing = timings[i][step.number - 1];
+            const std::string rate = fixed(gflops({n, n, n}, timing.mean), 1);
+            const std::string loads = std::to_string(loadsPerThread(step, n));
+            const std::string sectors = fixed(sectorsPerRequest(step, n), 1);
+            shown.add({std::to_string(n), step.name, fixed(timing.mean, 4), rate, loads, sectors});
+            csv.add({std::to_string(n), std::to_string(step.number), step.name, fixed(timing.mean, 6), fixed(timing.min, 6),
+                     fixed(timing.max, 6), rate, loads, sectors, card});
+        }
+    }
+    shown.print();
+    for (size_t i = 0; i < sizes.size(); ++i) {
+        const double ms1 = timings[i][0].mean, ms2 = timings[i][1].mean, ms3 = timings[i][2].mean;
+        std::printf("N = %d speed-up: step 1→2 %.2fx, step 2→3 %.2fx, step 1→3 %.2fx\n", sizes[i], ms1 / ms2, ms2 / ms3,
+                    ms1 / ms3);
+    }
+    if (!csvPath.empty()) csv.writeCsv(csvPath);
+}
+
+const char USAGE[] =
+    "usage: matmul_steps [512|1024] [--csv FILE]\n"
+    "  512|1024    the size that comes first, and so the one that `ncu --launch-count 3` sees (512)\n"
+    "  --csv FILE  write the timing table there as well\n";
+
+int main(int argc, char** argv) {
+    std::vector<int> sizes = {512, 1024};
+    std::string csvPath;
+    for (int i = 1; i < argc; ++i) {
+        const std::string argument = argv[i];
+        if (argument == "--help" || argument == "-h") {
+            std::fputs(USAGE, stdout);
+            return EXIT_SUCCESS;
+        } else if (argument == "512") {
+            sizes = {512, 1024};
+        } else if (argument == "1024") {
+            sizes = {1024, 512};
+        } else if (argument == "--csv") {
+            csvPath = valueOf(argc, argv, i, USAGE);
+        } else {
+            usageError("matmul_steps: cannot use '" + argument + "'", USAGE);
+        }
+    }
+
+    const cudaDeviceProp device = requireDevice();
+    describe(device, sizes);
+
+    // Everything is checked before anything is timed: the first three launches are steps 1, 2 and 3 at the first size.
+    bool allMatch = true;
+    for (const int n : sizes) allMatch &= checkSize(n);
+    if (!allMatch) return EXIT_FAILURE;
+    std::printf("all three kernels match the CPU at both sizes\n\n");
+
+    std::vector<std::vector<Timing>> timings;
+    for (const int n : sizes) timings.push_back(timeSize(n));
+    report(sizes, timings, device.name, csvPath);
+    return EXIT_SUCCESS;
 }
