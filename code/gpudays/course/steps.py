@@ -1,0 +1,140 @@
+"""Steps room: each day as a table: its kernels in the order a reader meets them, how each is launched, at which sizes.
+
+A size is (m, n, k): C is m × n, the inner dimension is k, all matrices row-major floats. Square days write one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpudays.course.models import TILE, ceil_div, naive_loads_per_thread, tiled_loads_per_thread
+
+Size = tuple[int, int, int]
+Grid = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One kernel of a day.
+
+    Attributes:
+        number: its place in the ladder; what figures and tables call "step 2".
+        kernel: the name of its entry.
+        title: what changed against the step before, in a few words.
+        grid: gridDim (x, y) for a size.
+        loads_per_thread: floats that a thread reads from global memory, on paper, for an inner dimension k.
+        sectors_per_request: 32-byte sectors of a mean global load request, on paper.
+        block: blockDim.
+        shared_bytes: dynamic shared memory.
+    """
+
+    number: int
+    kernel: str
+    title: str
+    grid: Callable[[Size], Grid]
+    loads_per_thread: Callable[[int], int]
+    sectors_per_request: float
+    block: tuple[int, int] = (TILE, TILE)
+    shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Day:
+    """A day of the course.
+
+    Attributes:
+        name: as the command line writes it, "day43".
+        title: the page's.
+        steps: the kernels, in order.
+        sizes: what the page measures; each (m, n, k).
+        odd_sizes: sizes at which whole blocks do not fit, for checks.
+        scalars: the kernel arguments after A, B and C, as NumPy scalars of the declared width.
+        program: the standalone program, relative to the top of the repository.
+        page: the page's MyST source, relative to the top of the repository.
+        profiles: folder of the shipped profiles under ``content/profiles``.
+        warmups, repeats: launches before and during a timing.
+    """
+
+    name: str
+    title: str
+    steps: tuple[Step, ...]
+    sizes: tuple[Size, ...]
+    odd_sizes: tuple[Size, ...]
+    scalars: Callable[[Size], list[np.generic]]
+    program: str
+    page: str
+    profiles: str
+    warmups: int = 3
+    repeats: int = 10
+    by_kernel: dict[str, Step] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_kernel", {step.kernel: step for step in self.steps})
+
+    def step(self, kernel: str) -> Step:
+        """The step of a kernel's name.
+
+        Raises:
+            KeyError: this day has no such kernel; the message lists those it has.
+        """
+        if kernel not in self.by_kernel:
+            raise KeyError(f"{self.name} has no kernel {kernel!r}: it has {', '.join(self.by_kernel)}")
+        return self.by_kernel[kernel]
+
+
+def square(n: int) -> Size:
+    """(n, n, n)."""
+    return (n, n, n)
+
+
+def label(size: Size) -> int | str:
+    """A size as the measurements table writes it: 512 for a square, "35x19x79" (m x n x k) for anything else."""
+    m, n, k = size
+    return n if m == n == k else f"{m}x{n}x{k}"
+
+
+def rows_from_y(tile: int = TILE) -> Callable[[Size], Grid]:
+    """The usual grid: x over the columns of C, y over its rows."""
+    return lambda size: (ceil_div(size[1], tile), ceil_div(size[0], tile))
+
+
+def rows_from_x(tile: int = TILE) -> Callable[[Size], Grid]:
+    """The grid of the one kernel that swaps them: x over the rows of C, y over its columns."""
+    return lambda size: (ceil_div(size[0], tile), ceil_div(size[1], tile))
+
+
+DAY43 = Day(
+    name="day43",
+    title="Day 43 · Optimizing matrix multiply, part 1",
+    steps=(
+        Step(1, "matmulStridedRows", "x picks the row", rows_from_x(), naive_loads_per_thread, 8.5),
+        Step(2, "matmulCoalescedCols", "two index lines swapped", rows_from_y(), naive_loads_per_thread, 2.0),
+        Step(3, "matmulTiled", "tiles in shared memory", rows_from_y(), tiled_loads_per_thread, 4.0),
+    ),
+    sizes=(square(512), square(1024)),
+    odd_sizes=(square(1), square(15), square(17), square(260)),
+    scalars=lambda size: [np.uint64(size[1])],
+    program="code/day43-matmul-1/matmul_steps.cu",
+    page="book/day43-matmul-1.md",
+    profiles="optimizing-matmul-1",
+)
+
+DAY16 = Day(
+    name="day16",
+    title="Day 16 · Tiled matrix multiply",
+    steps=(
+        Step(1, "matmulNaive", "one thread per output", rows_from_y(), naive_loads_per_thread, 2.0),
+        Step(2, "matmulTiled", "tiles in shared memory", rows_from_y(), tiled_loads_per_thread, 4.0),
+    ),
+    sizes=(square(256), square(512)),
+    odd_sizes=((35, 79, 19), (1, 1, 1), (17, 1, 33)),
+    scalars=lambda size: [np.int32(side) for side in size],
+    program="code/day16-tiled-matmul/matmul_tiled.cu",
+    page="book/day16-tiled-matmul.md",
+    profiles="tiled-matmul",
+)
+
+DAYS: dict[str, Day] = {day.name: day for day in (DAY16, DAY43)}
