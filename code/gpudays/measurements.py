@@ -1,0 +1,156 @@
+"""Measurements room: the one tidy table — kernel, n, metric, value, unit, source, card — and what is read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+
+from gpudays import metrics
+
+COLUMNS = ["kernel", "n", "metric", "value", "unit", "source", "card"]
+SOURCES = ("live", "traced", "shipped", "published")  # in the order in which a page prefers them
+_RATIOS = {
+    metrics.SECTORS_PER_REQUEST: "l1tex__t_{}_pipe_lsu_mem_global_op_ld.sum",
+    metrics.SECTORS_PER_REQUEST_STORE: "l1tex__t_{}_pipe_lsu_mem_global_op_st.sum",
+}
+
+
+class MeasurementError(ValueError):
+    """A table that is no measurements table, or a figure that is not in it."""
+
+
+def empty() -> pd.DataFrame:
+    """The table with no rows."""
+    return pd.DataFrame({name: pd.Series(dtype=float if name == "value" else object) for name in COLUMNS})
+
+
+def table(kernel: str, n: int | str, values: Mapping[str, float], source: str, card: str = "") -> pd.DataFrame:
+    """The rows of one kernel at one size.
+
+    Args:
+        kernel: the kernel's name.
+        n: the matrix side, or "MxNxK".
+        values: value by metric name, in the registry's units.
+        source: live, traced, shipped or published.
+        card: "NVIDIA H200", …; "" for traced.
+    """
+    rows = [(kernel, n, name, float(value), metrics.unit(name), source, card) for name, value in values.items()]
+    return validate(pd.DataFrame(rows, columns=COLUMNS)) if rows else empty()
+
+
+def validate(measured: pd.DataFrame) -> pd.DataFrame:
+    """Return the table as it is, or say what is wrong with it.
+
+    Raises:
+        MeasurementError: columns missing, a value that is no finite number, an unknown source, a traced figure that
+            names a card, or any other that names none.
+    """
+    missing = [name for name in COLUMNS if name not in measured.columns]
+    if missing:
+        raise MeasurementError(f"no measurements table: it lacks the columns {', '.join(missing)}")
+    if measured.empty:
+        return measured
+    values = pd.to_numeric(measured["value"], errors="coerce")
+    checks = [
+        (~values.abs().lt(float("inf")), "a value that is no finite number"),
+        (~measured["source"].isin(SOURCES), f"a source other than {', '.join(SOURCES)}"),
+        (measured["source"].eq("traced") & measured["card"].ne(""), "a traced figure that names a card"),
+        (measured["source"].ne("traced") & measured["card"].eq(""), "a figure with no card"),
+    ]
+    for wrong, what in checks:
+        if wrong.any():
+            row = measured[wrong].iloc[0].to_dict()
+            raise MeasurementError(f"the measurements hold {what}: {row}")
+    return measured
+
+
+def concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Several tables under one another, numbered anew; equal rows once."""
+    filled = [validate(t)[COLUMNS] for t in tables if not t.empty]
+    return pd.concat(filled, ignore_index=True).drop_duplicates(ignore_index=True) if filled else empty()
+
+
+def preferred(measured: pd.DataFrame, order: Sequence[str] = SOURCES) -> pd.DataFrame:
+    """For each kernel, size and metric only the rows of the best source that has it, ``order`` saying what is best."""
+    if measured.empty:
+        return measured
+    rank = measured["source"].map({source: place for place, source in enumerate(order)})
+    best = rank.groupby([measured["kernel"], measured["n"].astype(str), measured["metric"]]).transform("min")
+    return measured[rank.eq(best)].reset_index(drop=True)
+
+
+def with_ratios(measured: pd.DataFrame) -> pd.DataFrame:
+    """The table with sectors per request added for every kernel that has both, each from one source."""
+    keys = ["kernel", "n", "source", "card"]
+    added = [measured]
+    for ratio, pattern in _RATIOS.items():
+        top, bottom = (
+            measured[measured["metric"].eq(pattern.format(what))].set_index(keys)["value"]
+            for what in ("sectors", "requests")
+        )
+        have = measured[measured["metric"].eq(ratio)].set_index(keys).index
+        quotient = (top / bottom).dropna()
+        for (kernel, n, source, card), value in quotient[~quotient.index.isin(have)].items():
+            added.append(table(kernel, n, {ratio: value}, source, card))
+    return concat(added)
+
+
+def value(measured: pd.DataFrame, kernel: str, n: int | str, metric: str, source: str | None = None) -> float:
+    """One figure, from the best source that has it unless ``source`` names one.
+
+    Raises:
+        MeasurementError: it is not there, or one source gives two different values.
+    """
+    chosen = measured[measured["kernel"].eq(kernel) & measured["n"].eq(n) & measured["metric"].eq(metric)]
+    chosen = preferred(chosen) if source is None else chosen[chosen["source"].eq(source)]
+    what = f"{metrics.plain(metric)} ({metric}) of {kernel} at {n}" + (f", {source}" if source else "")
+    if chosen.empty:
+        raise MeasurementError(f"there is no {what} among these measurements")
+    if chosen["value"].nunique() > 1:
+        cards = ", ".join(f"{row.value:g} on {row.card or 'no card'}" for row in chosen.itertuples())
+        raise MeasurementError(f"there is more than one {what}: {cards}")
+    return float(chosen["value"].iloc[0])
+
+
+def has(measured: pd.DataFrame, kernel: str, n: int | str, metric: str) -> bool:
+    """Whether any source has that figure."""
+    return bool((measured["kernel"].eq(kernel) & measured["n"].eq(n) & measured["metric"].eq(metric)).any())
+
+
+def origin(source: str, card: str) -> str:
+    """Where a figure comes from, as a page says it: "traced", "live (Tesla T4)"."""
+    return f"{source} ({card})" if card else source
+
+
+def wide(
+    measured: pd.DataFrame,
+    n: int | str,
+    wanted: Sequence[str] | None = None,
+    kernels: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """One size as a page shows it: a row per metric and origin, a column per kernel, plus unit and source.
+
+    Args:
+        measured: the tidy table.
+        n: the size.
+        wanted: metric names in the order wanted (default: as they come).
+        kernels: kernel names in the order wanted (default: as they come).
+
+    Returns:
+        A table indexed by the metric's plain name, with columns ``kernels…, unit, source``; a figure that is not there
+        is NaN.
+    """
+    rows = measured[measured["n"].eq(n)]
+    wanted = list(dict.fromkeys(rows["metric"])) if wanted is None else list(wanted)
+    kernels = list(dict.fromkeys(rows["kernel"])) if kernels is None else list(kernels)
+    lines = []
+    for metric in wanted:
+        of_metric = rows[rows["metric"].eq(metric)]
+        for source, card in dict.fromkeys(zip(of_metric["source"], of_metric["card"], strict=True)):
+            same = of_metric[of_metric["source"].eq(source) & of_metric["card"].eq(card)]
+            figures = {k: same.loc[same["kernel"].eq(k), "value"] for k in kernels}
+            line = {k: figure.iloc[0] if len(figure) else float("nan") for k, figure in figures.items()}
+            unit = same["unit"].iloc[0]
+            lines.append({"metric": metrics.plain(metric), **line, "unit": unit, "source": origin(source, card)})
+    return pd.DataFrame(lines, columns=["metric", *kernels, "unit", "source"]).set_index("metric")

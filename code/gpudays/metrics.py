@@ -1,0 +1,112 @@
+"""Metrics room: one registry of everything that is counted or timed — Nsight Compute's name, plain name, unit, decider.
+
+Names, units and meanings: NVIDIA, "Nsight Compute" documentation, "Profiling Guide", sections "Metrics Reference" and
+"Metrics Decoder" (docs.nvidia.com/nsight-compute/ProfilingGuide). Units are the base units of ``--print-units base``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpudays.ptx import model as m
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: Nsight Compute's name, or ours where the hardware has no such counter.
+        plain: what a page calls it.
+        unit: base unit of ``value`` in the tidy table.
+        decided_by: "address" (the addresses of the lanes decide it, so the tracer counts it exactly), "program"
+            (counted in PTX, no hardware counterpart), "hardware" (only a card can say) or "clock" (timed).
+    """
+
+    name: str
+    plain: str
+    unit: str
+    decided_by: str
+
+
+SM_THROUGHPUT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+MEMORY_THROUGHPUT = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
+WARPS_ACTIVE = "sm__warps_active.avg.pct_of_peak_sustained_active"
+L2_HIT_RATE = "lts__t_sector_hit_rate.pct"
+DRAM_READ = "dram__bytes_read.sum"
+DRAM_WRITE = "dram__bytes_write.sum"
+DRAM_BYTES = "dram__bytes_read.sum+dram__bytes_write.sum"
+GPU_TIME = "gpu__time_duration.sum"
+SECTORS_PER_REQUEST = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
+SECTORS_PER_REQUEST_STORE = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"
+TIME = "time_ms"
+TIME_MIN, TIME_MAX, TIME_MEAN = "time_ms_min", "time_ms_max", "time_ms_mean"
+GFLOPS = "gflops"
+
+_SPACES = {"global": "global", "local": "local (spilled)"}
+_VERBS = {"ld": "load", "st": "store"}
+
+
+def _accesses() -> list[Metric]:
+    """Requests and sectors of every space and direction."""
+    found = []
+    for space, place in _SPACES.items():
+        for op, verb in _VERBS.items():
+            found.append(Metric(m.requests(space, op), f"{place} {verb} requests", "request", "address"))
+            found.append(Metric(m.sectors(space, op), f"{place} {verb} sectors", "sector", "address"))
+    for op, what in (("atom", "atomics with a result"), ("red", "atomics without one")):
+        found.append(Metric(m.requests("global", op), f"requests of {what}", "request", "address"))
+        found.append(Metric(m.sectors("global", op), f"sectors of {what}", "sector", "address"))
+    return found
+
+
+_ALL = [
+    Metric(SM_THROUGHPUT, "SM throughput", "%", "hardware"),
+    Metric(MEMORY_THROUGHPUT, "memory throughput", "%", "hardware"),
+    Metric(WARPS_ACTIVE, "achieved occupancy", "%", "hardware"),
+    *_accesses(),
+    Metric(SECTORS_PER_REQUEST, "sectors per load request", "sector/request", "address"),
+    Metric(SECTORS_PER_REQUEST_STORE, "sectors per store request", "sector/request", "address"),
+    Metric(m.SHARED_LD_REQUESTS, "shared load requests", "inst", "address"),
+    Metric(m.SHARED_LD_WAVEFRONTS, "shared load wavefronts", "wavefront", "address"),
+    Metric(m.SHARED_LD_CONFLICTS, "shared load bank conflicts", "conflict", "address"),
+    Metric(m.SHARED_ST_REQUESTS, "shared store requests", "inst", "address"),
+    Metric(m.SHARED_ST_WAVEFRONTS, "shared store wavefronts", "wavefront", "address"),
+    Metric(m.SHARED_ST_CONFLICTS, "shared store bank conflicts", "conflict", "address"),
+    Metric(L2_HIT_RATE, "L2 hit rate", "%", "hardware"),
+    Metric(DRAM_READ, "DRAM bytes read", "byte", "hardware"),
+    Metric(DRAM_WRITE, "DRAM bytes written", "byte", "hardware"),
+    Metric(DRAM_BYTES, "DRAM bytes", "byte", "hardware"),
+    Metric(GPU_TIME, "duration under the profiler", "ns", "clock"),
+    Metric(m.LOADS_PER_THREAD, "floats loaded per thread", "float/thread", "program"),
+    Metric(m.STORES_PER_THREAD, "floats stored per thread", "float/thread", "program"),
+    Metric(m.WARP_INSTRUCTIONS, "PTX instructions, per warp", "inst", "program"),
+    Metric(m.THREAD_INSTRUCTIONS, "PTX instructions, per thread", "inst", "program"),
+    Metric(TIME, "time", "ms", "clock"),
+    Metric(TIME_MIN, "time, fastest", "ms", "clock"),
+    Metric(TIME_MAX, "time, slowest", "ms", "clock"),
+    Metric(TIME_MEAN, "time, mean", "ms", "clock"),
+    Metric(GFLOPS, "arithmetic rate", "GFLOP/s", "clock"),
+]
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
+
+# What `ncu` is asked for, by name rather than by whole sections. Ratios are computed from the counts, not asked for.
+COUNTED_BY_ADDRESS = tuple(x.name for x in _ALL if x.decided_by == "address" and x.name.endswith(".sum"))
+COUNTED_BY_HARDWARE = (
+    SM_THROUGHPUT, MEMORY_THROUGHPUT, WARPS_ACTIVE, L2_HIT_RATE, DRAM_READ, DRAM_WRITE, GPU_TIME,
+)  # fmt: skip
+
+
+def plain(name: str) -> str:
+    """What a page calls a metric; its own name where the registry does not know it."""
+    return METRICS[name].plain if name in METRICS else name
+
+
+def unit(name: str) -> str:
+    """The base unit of a metric, "" where the registry does not know it."""
+    return METRICS[name].unit if name in METRICS else ""
+
+
+def is_exact(name: str) -> bool:
+    """Whether the addresses alone decide a metric, so that tracer and card must agree."""
+    return name in METRICS and METRICS[name].decided_by == "address"
