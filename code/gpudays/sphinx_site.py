@@ -1,0 +1,60 @@
+"""The site room: what Sphinx is told beyond ``_config.yml``, so that a page can be read with no network.
+
+Formulas become MathML when the site is built, which browsers draw themselves: no script, nothing from a CDN, and a
+screen reader can read them. The repository's buttons appear once ``repository.url`` is set, and not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from latex2mathml.exceptions import ExtraLeftOrMissingRightError  # the base of none: latex2mathml raises several types
+from sphinx.util import logging
+from sphinx.util.math import get_node_equation_number
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+    from sphinx.writers.html import HTML5Translator
+
+logger = logging.getLogger(__name__)
+
+
+def mathml(latex: str, display: str, node: nodes.Node) -> str:
+    """A formula as MathML; one that cannot be converted is a warning, and is shown as it was written."""
+    try:
+        return convert(latex.strip(), display=display)
+    except (ExtraLeftOrMissingRightError, ValueError, KeyError, IndexError, StopIteration) as problem:
+        logger.warning("this formula is not one that latex2mathml reads (%s): %s", problem, latex, location=node)
+        return f"<code>{latex}</code>"
+
+
+def visit_inline(self: HTML5Translator, node: nodes.math) -> None:
+    self.body.append(mathml(node.astext(), "inline", node))
+    raise nodes.SkipNode
+
+
+def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
+    self.body.append(self.starttag(node, "div", CLASS="math-block"))
+    if node["number"]:
+        self.body.append(f'<span class="eqno">({get_node_equation_number(self, node)})</span>')
+    self.body.append(mathml(node.astext(), "block", node))
+    self.body.append("</div>\n")
+    raise nodes.SkipNode
+
+
+def offer_repository(app: Sphinx) -> None:
+    """Turn the repository and issue buttons on where there is a repository to point at."""
+    options = app.config.html_theme_options
+    published = bool(options.get("repository_url"))
+    options["use_repository_button"] = options["use_issues_button"] = published
+    if not published:
+        options.pop("launch_buttons", None)
+
+
+def setup(app: Sphinx) -> dict[str, object]:
+    """Sphinx's entry point."""
+    app.add_html_math_renderer("mathml", inline_renderers=(visit_inline, None), block_renderers=(visit_block, None))
+    app.connect("builder-inited", offer_repository, priority=100)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
