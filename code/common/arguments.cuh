@@ -33,8 +33,8 @@ inline int positiveInt(const std::string& name, const char* text, const char* us
     return int(value);
 }
 
-// The kernels index with int, as BLAS does, and step past an edge by up to a tile; a grid has at most 65,535 blocks in y.
-// `rowsPerBlock` is that of the kernel with the lowest blocks.
+// The kernels index with int, as BLAS does, and step past an edge by up to a tile; a grid has at most 65,535 blocks in
+// y. `rowsPerBlock` is that of the kernel with the lowest blocks.
 inline void requireLaunchable(Size size, int rowsPerBlock, const char* usage) {
     constexpr long long MOST_ELEMENTS = INT_MAX - 256, MOST_BLOCKS_Y = 65535;
     const long long largest = std::max({1LL * size.m * size.k, 1LL * size.k * size.n, 1LL * size.m * size.n});

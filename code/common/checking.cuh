@@ -78,7 +78,8 @@ class DeviceMatrix {
     size_t bytes_;
 };
 
-// Inputs from [0.5, 1.5): no two alike, so a wrong index shows, and no sum near zero, so a relative error means something.
+// Inputs from [0.5, 1.5): no two alike, so a wrong index shows, and no sum near zero, where a relative error means
+// nothing.
 inline std::vector<float> randomMatrix(int rows, int cols, unsigned seed) {
     std::mt19937 generator(seed);
     std::uniform_real_distribution<float> uniform(0.5f, 1.5f);
@@ -113,7 +114,8 @@ inline Reference referenceProduct(const std::vector<float>& a, const std::vector
     return reference;
 }
 
-// Rounding of a float sum of k positive terms wanders like a random walk: sqrt(k) half-epsilons, with a factor 8 to spare.
+// The rounding of a float sum of k positive terms wanders like a random walk: sqrt(k) half-epsilons, and a factor 8 to
+// spare.
 inline double relativeTolerance(int k) {
     return 8 * 0.5 * 1.1920929e-7 * std::sqrt(double(k));
 }

@@ -24,8 +24,8 @@ inline double gflops(Size size, double milliseconds) {
     return size.flops() / (milliseconds * 1e6);
 }
 
-// Times `launch()`, which queues one launch on the default stream. All launches are queued before the host waits, an event
-// between each two, so that a launch's own overhead hides behind the kernel before it.
+// Times `launch()`, which queues one launch on the default stream. All launches are queued before the host waits, an
+// event between each two, so that a launch's own overhead hides behind the kernel before it.
 template <typename Launch>
 Timing timeLaunches(Launch launch, int warmUps = 3, int repeats = 10) {
     std::vector<cudaEvent_t> events(repeats + 1);

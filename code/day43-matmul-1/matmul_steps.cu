@@ -5,7 +5,7 @@
 //
 // step 1  matmulStridedRows     x picks the row, y the column: neighbouring threads read A a whole row apart
 // step 2  matmulCoalescedCols   the two index lines swapped: neighbouring threads read neighbouring floats of B
-// step 3  matmulTiled           a block stages 16 × 16 tiles of A and B in shared memory and reads each float of them 16 times
+// step 3  matmulTiled           a block stages 16 × 16 tiles of A and B in shared memory and reads each float 16 times
 
 #include <cstdio>
 #include <set>
@@ -151,8 +151,8 @@ void describe(const cudaDeviceProp& device, const std::vector<int>& sizes) {
 void report(const std::vector<int>& sizes, const std::vector<std::vector<Timing>>& timings, const std::string& card,
             const std::string& csvPath) {
     Table shown({"N", "kernel", "time ms", "GFLOP/s", "loads/thread", "sectors/request"});
-    Table csv({"n", "step", "kernel", "ms_mean", "ms_min", "ms_max", "gflops", "loads_per_thread", "sectors_per_request",
-               "card"});
+    Table csv({"n", "step", "kernel", "ms_mean", "ms_min", "ms_max", "gflops", "loads_per_thread",
+               "sectors_per_request", "card"});
     for (size_t i = 0; i < sizes.size(); ++i) {
         const int n = sizes[i];
         for (const Step& step : STEPS) {
@@ -161,15 +161,15 @@ void report(const std::vector<int>& sizes, const std::vector<std::vector<Timing>
             const std::string loads = std::to_string(loadsPerThread(step, n));
             const std::string sectors = fixed(sectorsPerRequest(step, n), 1);
             shown.add({std::to_string(n), step.name, fixed(timing.mean, 4), rate, loads, sectors});
-            csv.add({std::to_string(n), std::to_string(step.number), step.name, fixed(timing.mean, 6), fixed(timing.min, 6),
-                     fixed(timing.max, 6), rate, loads, sectors, card});
+            csv.add({std::to_string(n), std::to_string(step.number), step.name, fixed(timing.mean, 6),
+                     fixed(timing.min, 6), fixed(timing.max, 6), rate, loads, sectors, card});
         }
     }
     shown.print();
     for (size_t i = 0; i < sizes.size(); ++i) {
         const double ms1 = timings[i][0].mean, ms2 = timings[i][1].mean, ms3 = timings[i][2].mean;
-        std::printf("N = %d speed-up: step 1→2 %.2fx, step 2→3 %.2fx, step 1→3 %.2fx\n", sizes[i], ms1 / ms2, ms2 / ms3,
-                    ms1 / ms3);
+        std::printf("N = %d speed-up: step 1→2 %.2fx, step 2→3 %.2fx, step 1→3 %.2fx\n", sizes[i], ms1 / ms2,
+                    ms2 / ms3, ms1 / ms3);
     }
     if (!csvPath.empty()) csv.writeCsv(csvPath);
 }
