@@ -6,11 +6,11 @@ screen reader can read them. The repository's buttons appear once ``repository.u
 
 from __future__ import annotations
 
+import html
 from typing import TYPE_CHECKING
 
 from docutils import nodes
 from latex2mathml.converter import convert
-from latex2mathml.exceptions import ExtraLeftOrMissingRightError  # the base of none: latex2mathml raises several types
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 
@@ -25,9 +25,9 @@ def mathml(latex: str, display: str, node: nodes.Node) -> str:
     """A formula as MathML; one that cannot be converted is a warning, and is shown as it was written."""
     try:
         return convert(latex.strip(), display=display)
-    except (ExtraLeftOrMissingRightError, ValueError, KeyError, IndexError, StopIteration) as problem:
-        logger.warning("this formula is not one that latex2mathml reads (%s): %s", problem, latex, location=node)
-        return f"<code>{latex}</code>"
+    except Exception as problem:  # latex2mathml raises a dozen types with no common base
+        logger.warning("latex2mathml cannot read this formula (%r): %s", problem, latex, location=node)
+        return f"<code>{html.escape(latex)}</code>"
 
 
 def visit_inline(self: HTML5Translator, node: nodes.math) -> None:

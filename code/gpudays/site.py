@@ -1,0 +1,89 @@
+"""The site room: builds the static site with Jupyter Book, and never loses the last good one.
+
+Jupyter Book works in ``_build/work``; only a site that was built to the end is moved to ``_build/html``. Its cache of
+executed pages looks at a page's own cells alone, so the cache goes when anything that the cells call has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+# What a page's outputs depend on besides its own cells.
+INPUTS = ("code", "content", "requirements.txt")
+STRICT = ("-n", "-W", "--keep-going")  # only a build from nothing can be trusted to report every warning
+
+
+class SiteError(RuntimeError):
+    """The site could not be built; the message says where the last good one is."""
+
+
+def build(root: Path, reuse: bool) -> Path:
+    """Build the site of the checkout at `root`.
+
+    Args:
+        reuse: build on what the last call left, for speed. Otherwise every page is built anew, and a warning is an
+            error.
+
+    Returns:
+        The site's first page, ``_build/html/index.html``.
+
+    Raises:
+        SiteError: Jupyter Book failed (it has said why on the terminal); the previous site stays in place.
+    """
+    work, site = root / "_build/work", root / "_build/html"
+    prepare(root, work, reuse)
+    jupyter_book = Path(sys.executable).with_name("jb")
+    command = [jupyter_book, "build", root, "--path-output", work, *(() if reuse else STRICT)]
+    done = subprocess.run(list(map(str, command)), cwd=root)
+    if done.returncode:
+        kept = f"the previous one stays at {site}" if site.exists() else "there is no previous one"
+        raise SiteError(f"the site was not built (Jupyter Book says why above); {kept}")
+    replace(work / "_build/html", site)
+    return site / "index.html"
+
+
+def prepare(root: Path, work: Path, reuse: bool) -> None:
+    """Leave in `work` what may be used again: everything, the executed pages alone, or nothing."""
+    inputs, noted = fingerprint(root), work / "inputs"
+    same = noted.is_file() and noted.read_text() == inputs
+    if not same:
+        shutil.rmtree(work, ignore_errors=True)
+    elif not reuse:
+        for folder in ("html", ".doctrees", "jupyter_execute"):
+            shutil.rmtree(work / "_build" / folder, ignore_errors=True)
+    work.mkdir(parents=True, exist_ok=True)
+    noted.write_text(inputs)
+
+
+def fingerprint(root: Path) -> str:
+    """A hash of every file that a page's outputs depend on besides the page."""
+    digest = hashlib.sha256()
+    for path in sorted(file for name in INPUTS for file in _files(root / name)):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def replace(built: Path, site: Path) -> None:
+    """Put a copy of what was built in the site's place, so that the work folder can be built on again."""
+    fresh, old = site.with_name("html.new"), site.with_name("html.old")
+    for left in (fresh, old):
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree(built, fresh)
+    if site.exists():
+        site.rename(old)
+    fresh.rename(site)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    made = ("__pycache__", ".egg-info", ".ipynb_checkpoints")
+    return [
+        file for file in path.rglob("*") if file.is_file() and not any(m in part for part in file.parts for m in made)
+    ]
