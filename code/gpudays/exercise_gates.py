@@ -1,0 +1,80 @@
+"""Gates room: what each day's exercise has to meet, as a table. How it is checked stands in ``exercise``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gpudays.course.models import load_limit
+from gpudays.course.steps import DAY16, DAY43, Day, Size, square
+
+
+@dataclass(frozen=True)
+class Order:
+    """One kernel has to be faster than another, on a GPU.
+
+    Attributes:
+        faster, slower: kernel names; ``slower`` may be the day's baseline.
+        gated: sizes at which it has to be.
+        reported: sizes at which the ratio is only reported.
+        at_least: the speed-up that the gated sizes must exceed.
+    """
+
+    faster: str
+    slower: str
+    gated: tuple[Size, ...]
+    reported: tuple[Size, ...] = ()
+    at_least: float = 1.0
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """What is handed in on a day and what is asked of it.
+
+    Attributes:
+        day: the day; its steps give launch, arguments and titles.
+        baseline: the kernel that the page gives, timed from the page's own source just before the student's.
+        kernels: the kernels to write, in order.
+        small_sizes: whole, in the tracer, for bounds, races and barriers: small and odd ones.
+        sizes: verified: on a GPU there; else in the tracer, whole up to ``whole_up_to`` and a sample of blocks above.
+        whole_up_to: the largest m (and n and k) that the tracer runs whole.
+        loads: for a kernel, the most floats that a thread may read from global memory, as a function of k.
+        fewer_sectors: pairs of kernels (fewer, than): sectors per load request, gated where there is no GPU.
+        orders: who has to be faster.
+    """
+
+    day: Day
+    baseline: str
+    kernels: tuple[str, ...]
+    small_sizes: tuple[Size, ...]
+    sizes: tuple[Size, ...]
+    whole_up_to: int = 512
+    loads: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
+    fewer_sectors: tuple[tuple[str, str], ...] = ()
+    orders: tuple[Order, ...] = ()
+
+
+EXERCISES: dict[str, Exercise] = {
+    "day16": Exercise(
+        day=DAY16,
+        baseline="matmulNaive",
+        kernels=("matmulTiled",),
+        small_sizes=((1, 1, 1), (17, 1, 33), (16, 16, 16), (35, 19, 79), (20, 50, 3)),
+        sizes=(square(256), (300, 260, 500)),
+        loads={"matmulTiled": load_limit},
+    ),
+    "day43": Exercise(
+        day=DAY43,
+        baseline="matmulStridedRows",
+        kernels=("matmulCoalescedCols", "matmulTiled"),
+        small_sizes=tuple(square(n) for n in (1, 15, 16, 17, 35, 64)),
+        sizes=(square(512), square(1024)),
+        loads={"matmulTiled": load_limit},
+        fewer_sectors=(("matmulCoalescedCols", "matmulStridedRows"),),
+        orders=(
+            Order("matmulCoalescedCols", "matmulStridedRows", gated=(square(512), square(1024))),
+            Order("matmulTiled", "matmulCoalescedCols", gated=(square(1024),), reported=(square(512),)),
+            Order("matmulTiled", "matmulStridedRows", gated=(), reported=(square(512), square(1024))),
+        ),
+    ),
+}
