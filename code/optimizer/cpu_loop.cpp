@@ -1,11 +1,11 @@
-// Kernel 0 of the optimisation suite: one thread of the CPU. A file of its own, so that any C++ compiler builds it alone:
+// Kernel 0 of the optimisation suite: one CPU thread. A file of its own, so that any C++ compiler builds it alone:
 //
 //     c++ -O3 -shared -fPIC -o libcpu_loop.so cpu_loop.cpp
 
 #include <cstddef>
 
-// C = A·B, row-major: A is m × k, B is k × n, C is m × n. The column loop is the inner one, so that B and C are walked along
-// their rows and the compiler can use vector instructions.
+// C = A·B, row-major: A is m × k, B is k × n, C is m × n. The column loop is the inner one: B and C are walked along
+// their rows, and the compiler can use vector instructions.
 extern "C" void matmulCpu(const float* a, const float* b, float* c, int m, int n, int k) {
     for (int row = 0; row < m; ++row) {
         float* cRow = c + std::size_t(row) * n;

@@ -65,7 +65,7 @@ extern "C" __global__ void matmulTiled(const float* __restrict__ a, const float*
     if (row < m && col < n) c[row * n + col] = sum;
 }
 
-// Four floats of a row from `col` on, zeros for what is outside. Any row length, any alignment: so each load is checked.
+// Four floats of a row from `col` on, zeros for what is outside. Any row length, any alignment: each load is checked.
 __device__ float4 loadGuarded(const float* __restrict__ matrix, int rows, int cols, int row, int col) {
     float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
     if (row >= rows || col >= cols) return four;
@@ -86,7 +86,7 @@ __device__ float4 loadWhole(const float* __restrict__ matrix, int rows, int cols
     return *reinterpret_cast<const float4*>(matrix + row * cols + col);
 }
 
-// Kernel 2 with a float4 where it loads a float: so the tiles are four times as deep, for a quarter of the load requests.
+// Kernel 2 with a float4 where it loads a float: tiles four times as deep, for a quarter of the load requests.
 template <bool WHOLE>
 __device__ void multiplyVectors(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
                                 int m, int n, int k) {
@@ -103,8 +103,10 @@ __device__ void multiplyVectors(const float* __restrict__ a, const float* __rest
     for (int start = 0; start < k; start += DEPTH) {
         const int aCol = start + 4 * threadIdx.x;
         const int bCol = blockIdx.x * TILE + 4 * bFour;
-        tileA[threadIdx.y][threadIdx.x] = WHOLE ? loadWhole(a, m, k, row, aCol) : loadGuarded(a, m, k, row, aCol);
-        tileB[bRow][bFour] = WHOLE ? loadWhole(b, k, n, start + bRow, bCol) : loadGuarded(b, k, n, start + bRow, bCol);
+        tileA[threadIdx.y][threadIdx.x] = WHOLE ? loadWhole(a, m, k, row, aCol)
+                                                : loadGuarded(a, m, k, row, aCol);
+        tileB[bRow][bFour] = WHOLE ? loadWhole(b, k, n, start + bRow, bCol)
+                                   : loadGuarded(b, k, n, start + bRow, bCol);
         __syncthreads();
 
         const float* aRow = reinterpret_cast<const float*>(tileA[threadIdx.y]);
@@ -228,9 +230,12 @@ const std::vector<Variant> SUITE = {
 };
 
 const std::vector<Variant> COARSENING_SWEEP = {
-    {"4:1x1", "matmulCoarsened1x1", matmulCoarsened1x1, 1, 1}, {"4:1x2", "matmulCoarsened1x2", matmulCoarsened1x2, 1, 2},
-    {"4:2x2", "matmulCoarsened2x2", matmulCoarsened2x2, 2, 2}, {"4:2x4", "matmulCoarsened2x4", matmulCoarsened2x4, 2, 4},
-    {"4:4x4", "matmulCoarsened4x4", matmulCoarsened4x4, 4, 4}, {"4:4x8", "matmulCoarsened4x8", matmulCoarsened4x8, 4, 8},
+    {"4:1x1", "matmulCoarsened1x1", matmulCoarsened1x1, 1, 1},
+    {"4:1x2", "matmulCoarsened1x2", matmulCoarsened1x2, 1, 2},
+    {"4:2x2", "matmulCoarsened2x2", matmulCoarsened2x2, 2, 2},
+    {"4:2x4", "matmulCoarsened2x4", matmulCoarsened2x4, 2, 4},
+    {"4:4x4", "matmulCoarsened4x4", matmulCoarsened4x4, 4, 4},
+    {"4:4x8", "matmulCoarsened4x8", matmulCoarsened4x8, 4, 8},
     {"4:8x8", "matmulCoarsened8x8", matmulCoarsened8x8, 8, 8},
 };
 
@@ -375,9 +380,10 @@ void report(const Options& options, const std::vector<Timing>& timings, const st
         if (options.variants[i].id == CUBLAS.id) cublasMs = timings[i].median;
     }
     const Size size = options.size;
-    Table shown({"MxNxK", "kernel", "median ms", "min ms", "max ms", "repeats", "GFLOP/s", "speed-up vs CPU", "of cuBLAS"});
-    Table csv({"kernel", "m", "n", "k", "ms_median", "ms_min", "ms_max", "gflops", "speedup_vs_cpu", "fraction_of_cublas",
-               "card"});
+    Table shown({"MxNxK", "kernel", "median ms", "min ms", "max ms", "repeats", "GFLOP/s", "speed-up vs CPU",
+                 "of cuBLAS"});
+    Table csv({"kernel", "m", "n", "k", "ms_median", "ms_min", "ms_max", "gflops", "speedup_vs_cpu",
+               "fraction_of_cublas", "card"});
     for (size_t i = 0; i < timings.size(); ++i) {
         const Timing& timing = timings[i];
         const std::string name = options.variants[i].name;
