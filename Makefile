@@ -4,6 +4,7 @@
 #   make test      every check: lint, unit tests, notebooks, programs, a clean site build with warnings as errors
 #   make lab       JupyterLab on the pages
 #   make pages     carry the kernels into the pages, the pages into their notebooks, and execute those
+#   make stamp     write the repository named in _config.yml into the pages
 #   make profiles  capture the shipped profiles (a GPU host with nvcc and ncu)
 #   make bench     the tracer's speed on this machine
 
@@ -15,11 +16,11 @@ PAGES  := $(sort $(wildcard book/*.md book/*/*.md))
 NOTEBOOKS := $(sort $(wildcard book/*.ipynb book/*/*.ipynb))
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: book test lint unit notebooks site lab pages profiles bench format clean help
+.PHONY: book test lint unit notebooks site lab pages stamp profiles bench format clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 $(READY): requirements.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -51,6 +52,9 @@ site: $(READY)
 pages: $(READY)
 	$(BIN)/python -m gpudays sync
 	$(BIN)/python -m gpudays execute
+
+stamp: $(READY)
+	$(BIN)/python -m gpudays stamp
 
 profiles: $(READY)
 	$(BIN)/python -m gpudays profile day16

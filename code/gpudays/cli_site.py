@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -32,19 +31,18 @@ def site(
         first = room.build(root, reuse)
     say.print(f"\nThe site: {first}")
     say.print(f"  open    {first.as_uri()}")
-    say.print(f"  serve   python3 -m http.server --directory {first.parent.relative_to(root)} 8000")
+    say.print(f"  serve   python3 -m http.server 8000 --bind 127.0.0.1 --directory {first.parent.relative_to(root)}")
 
 
 @app.command()
 def sync(names: Names = None) -> None:
-    """Carry the kernels from their .cu files into the pages, and the pages into their notebooks."""
-    from gpudays import notebooks
+    """Carry kernels from their .cu files into the pages, evidence into its page, and the pages into their notebooks."""
+    from gpudays import evidence_page, kernels_in_pages, notebooks
 
     root = checkout()
-    if find_spec("gpudays.kernels_in_pages"):
-        from gpudays import kernels_in_pages
-
+    with _stop_at(kernels_in_pages.KernelTextError):
         kernels_in_pages.sync(root)
+    evidence_page.write(root)
     for page in _pages(root, names):
         with _stop_at(notebooks.PageError):
             changed = notebooks.sync(root, page)

@@ -12,8 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What a page's outputs depend on besides its own cells.
+# What a page's outputs depend on besides its own cells, and what the site depends on besides those.
 INPUTS = ("code", "content", "requirements.txt")
+PAGES = ("book", "_config.yml", "_toc.yml")
 STRICT = ("-n", "-W", "--keep-going")  # only a build from nothing can be trusted to report every warning
 
 
@@ -35,20 +36,42 @@ def build(root: Path, reuse: bool) -> Path:
         SiteError: Jupyter Book failed (it has said why on the terminal); the previous site stays in place.
     """
     work, site = root / "_build/work", root / "_build/html"
+    whole, noted = fingerprint(root, INPUTS + PAGES), root / "_build/built-from"
+    if reuse and (site / "index.html").is_file() and noted.is_file() and noted.read_text() == whole:
+        print("Nothing has changed since the site was built.")
+        return site / "index.html"
     prepare(root, work, reuse)
-    jupyter_book = Path(sys.executable).with_name("jb")
-    command = [jupyter_book, "build", root, "--path-output", work, *(() if reuse else STRICT)]
-    done = subprocess.run(list(map(str, command)), cwd=root)
-    if done.returncode:
+    if jupyter_book(root, work, () if reuse else STRICT):
         kept = f"the previous one stays at {site}" if site.exists() else "there is no previous one"
         raise SiteError(f"the site was not built (Jupyter Book says why above); {kept}")
     replace(work / "_build/html", site)
+    noted.write_text(whole)
     return site / "index.html"
+
+
+def jupyter_book(root: Path, work: Path, options: tuple[str, ...]) -> int:
+    """Run ``jb build``, its words on the terminal, and return its exit status.
+
+    Its closing words name the work folder as the site; they are left out unless the build failed.
+    """
+    command = [Path(sys.executable).with_name("jb"), "build", root, "--path-output", work, *options]
+    ended: list[str] = []
+    with subprocess.Popen(
+        list(map(str, command)), cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as build:
+        for line in build.stdout or ():
+            if ended or "=====" in line or line.startswith("The HTML pages are in"):
+                ended.append(line)
+            else:
+                print(line, end="", flush=True)
+    if build.returncode:
+        print("".join(ended), end="", flush=True)
+    return build.returncode
 
 
 def prepare(root: Path, work: Path, reuse: bool) -> None:
     """Leave in `work` what may be used again: everything, the executed pages alone, or nothing."""
-    inputs, noted = fingerprint(root), work / "inputs"
+    inputs, noted = fingerprint(root, INPUTS), work / "inputs"
     same = noted.is_file() and noted.read_text() == inputs
     if not same:
         shutil.rmtree(work, ignore_errors=True)
@@ -59,10 +82,10 @@ def prepare(root: Path, work: Path, reuse: bool) -> None:
     noted.write_text(inputs)
 
 
-def fingerprint(root: Path) -> str:
-    """A hash of every file that a page's outputs depend on besides the page."""
+def fingerprint(root: Path, names: tuple[str, ...]) -> str:
+    """A hash of every file under these names, less what Python and Jupyter leave behind and the notebooks."""
     digest = hashlib.sha256()
-    for path in sorted(file for name in INPUTS for file in _files(root / name)):
+    for path in sorted(file for name in names for file in _files(root / name)):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
@@ -83,7 +106,7 @@ def replace(built: Path, site: Path) -> None:
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    made = ("__pycache__", ".egg-info", ".ipynb_checkpoints")
+    made = ("__pycache__", ".egg-info", ".ipynb")
     return [
         file for file in path.rglob("*") if file.is_file() and not any(m in part for part in file.parts for m in made)
     ]
