@@ -46,10 +46,18 @@ struct Size {
 
     std::string text() const { return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k); }
     double flops() const { return 2.0 * m * n * k; }
-    size_t matrixBytes() const {
-        return sizeof(float) * (size_t(m) * k + size_t(k) * n + size_t(m) * n);
-    }
+    constexpr size_t matrixBytes() const { return sizeof(float) * (size_t(m) * k + size_t(k) * n + size_t(m) * n); }
 };
+
+inline void describeDevice(const cudaDeviceProp& device) {
+    std::printf("%s, sm_%d%d, L2 %.1f MiB\n", device.name, device.major, device.minor, device.l2CacheSize / 1048576.0);
+}
+
+// Whether the matrices fit into L2: where they do, reading them again costs little.
+inline void describeFit(const cudaDeviceProp& device, Size size) {
+    std::printf("%s: three matrices, %.2f MiB, %s L2\n", size.text().c_str(), size.matrixBytes() / 1048576.0,
+                size.matrixBytes() <= size_t(device.l2CacheSize) ? "fit in" : "do not fit in");
+}
 
 // Floats in device memory, freed with the object.
 class DeviceMatrix {

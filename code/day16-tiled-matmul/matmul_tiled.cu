@@ -163,7 +163,8 @@ int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
     const Size size = options.size;
     const cudaDeviceProp device = requireDevice();
-    std::printf("%s, sm_%d%d\n", device.name, device.major, device.minor);
+    describeDevice(device);
+    describeFit(device, size);
 
     const std::vector<float> hostA = randomMatrix(size.m, size.k, 1), hostB = randomMatrix(size.k, size.n, 2);
     const DeviceMatrix a(size.m, size.k, hostA), b(size.k, size.n, hostB);

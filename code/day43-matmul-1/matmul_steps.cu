@@ -67,9 +67,10 @@ extern "C" __global__ void matmulTiled(const float* __restrict__ a, const float*
 }
 // page: end kernels
 
+constexpr int SMALL = 512, LARGE = 1024;
 static_assert(TILE == 16, "the sectors per request on paper hold for 16 × 16 blocks: a warp is 16 x by 2 y");
-static_assert(3 * 512 * 512 * sizeof(float) == 3 << 20, "three matrices at N = 512 are 3 MiB");
-static_assert(3 * 1024 * 1024 * sizeof(float) == 12 << 20, "three matrices at N = 1024 are 12 MiB");
+static_assert(Size{SMALL, SMALL, SMALL}.matrixBytes() == 3 << 20, "a T4's 4 MiB of L2 hold the three matrices");
+static_assert(Size{LARGE, LARGE, LARGE}.matrixBytes() == 12 << 20, "a T4's 4 MiB of L2 do not hold them");
 
 using Kernel = void (*)(const float*, const float*, float*, size_t);
 
@@ -139,15 +140,6 @@ std::vector<Timing> timeSize(int n) {
     return timings;
 }
 
-void describe(const cudaDeviceProp& device, const std::vector<int>& sizes) {
-    std::printf("%s, sm_%d%d, L2 %.1f MiB\n", device.name, device.major, device.minor, device.l2CacheSize / 1048576.0);
-    for (const int n : sizes) {
-        const size_t bytes = Size{n, n, n}.matrixBytes();
-        std::printf("N = %d: three matrices, %zu MiB, %s in L2\n", n, bytes >> 20,
-                    bytes <= size_t(device.l2CacheSize) ? "fit" : "do not fit");
-    }
-}
-
 void report(const std::vector<int>& sizes, const std::vector<std::vector<Timing>>& timings, const std::string& card,
             const std::string& csvPath) {
     Table shown({"N", "kernel", "time ms", "GFLOP/s", "loads/thread", "sectors/request"});
@@ -180,17 +172,17 @@ const char USAGE[] =
     "  --csv FILE  write the timing table there as well\n";
 
 int main(int argc, char** argv) {
-    std::vector<int> sizes = {512, 1024};
+    std::vector<int> sizes = {SMALL, LARGE};
     std::string csvPath;
     for (int i = 1; i < argc; ++i) {
         const std::string argument = argv[i];
         if (argument == "--help" || argument == "-h") {
             std::fputs(USAGE, stdout);
             return EXIT_SUCCESS;
-        } else if (argument == "512") {
-            sizes = {512, 1024};
-        } else if (argument == "1024") {
-            sizes = {1024, 512};
+        } else if (argument == std::to_string(SMALL)) {
+            sizes = {SMALL, LARGE};
+        } else if (argument == std::to_string(LARGE)) {
+            sizes = {LARGE, SMALL};
         } else if (argument == "--csv") {
             csvPath = valueOf(argc, argv, i, USAGE);
         } else {
@@ -199,7 +191,8 @@ int main(int argc, char** argv) {
     }
 
     const cudaDeviceProp device = requireDevice();
-    describe(device, sizes);
+    describeDevice(device);
+    for (const int n : sizes) describeFit(device, {n, n, n});
 
     // Everything is checked before anything is timed: the first three launches are steps 1, 2 and 3 at the first size.
     bool allMatch = true;

@@ -402,7 +402,8 @@ void report(const Options& options, const std::vector<Timing>& timings, const st
 int main(int argc, char** argv) {
     Options options = parse(argc, argv);
     const cudaDeviceProp device = requireDevice();
-    std::printf("%s, sm_%d%d\n", device.name, device.major, device.minor);
+    describeDevice(device);
+    describeFit(device, options.size);
     Problem problem(options.size);
 
     std::vector<Variant> usable;
