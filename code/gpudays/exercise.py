@@ -1,0 +1,365 @@
+"""Exercise room: checks what a student wrote, stage by stage, and says what to look at.
+
+found and compiles → safe in the tracer → correct → audit → order of speed. A stage that fails ends the check: what
+comes after it is not run, and says so. The days' demands stand in ``exercise_gates``.
+"""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpudays import compiler, gpu, verify
+from gpudays.compiler import CompileError
+from gpudays.course import evidence as ev
+from gpudays.course.steps import Size, label
+from gpudays.exercise_gates import EXERCISES, Exercise, Order
+from gpudays.ptx.model import (
+    GLOBAL_LD_REQUESTS,
+    GLOBAL_LD_SECTORS,
+    SHARED_LD_REQUESTS,
+    LaunchError,
+    UnsupportedInstruction,
+)
+from gpudays.runs import ParameterError, Runs, sample_blocks, verify_sample
+
+PASSED, FAILED, NOT_RUN, NOT_GATED, NOT_WRITTEN = "passed", "failed", "not run", "not gated", "not yet written"
+STAGES = ("found and compiles", "safe in the tracer", "correct", "audit", "order of speed")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage's outcome: its name, one of the five statuses, what was seen (a line each), and one hint."""
+
+    name: str
+    status: str
+    seen: tuple[str, ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One ratio of the report: what it is, its value (None: not measured), what it needs to be, and its status."""
+
+    what: str
+    value: float | None
+    needs: str
+    status: str
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """The whole check of one hand-in."""
+
+    day: str
+    stages: tuple[Stage, ...]
+    ratios: tuple[Ratio, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether every stage passed; a stage that this machine cannot gate does not count against it."""
+        return all(stage.status in (PASSED, NOT_GATED) for stage in self.stages)
+
+    def __repr__(self) -> str:
+        lines = [f"{self.day}: {'passed' if self.passed else 'not passed'}"]
+        for stage in self.stages:
+            lines.append(f"  {stage.name + ':':20} {stage.status}")
+            lines += [f"      {line}" for text in stage.seen for line in text.splitlines()]
+            lines += [f"      Hint: {stage.hint}"] if stage.hint else []
+        if self.ratios:
+            lines.append("  ratios:")
+            wide = max(len(r.what) for r in self.ratios)
+            lines += [f"      {r.what:{wide}}  {_number(r.value):>9}  {r.needs}: {r.status}" for r in self.ratios]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
+
+    def as_dict(self) -> dict[str, object]:
+        """The report as plain data, for JSON."""
+        stages = [{"stage": s.name, "status": s.status, "seen": list(s.seen), "hint": s.hint} for s in self.stages]
+        ratios = [{"ratio": r.what, "value": r.value, "needs": r.needs, "status": r.status} for r in self.ratios]
+        return {"day": self.day, "passed": self.passed, "stages": stages, "ratios": ratios}
+
+
+@dataclass
+class Attempt:
+    """A hand-in under check: the student's runs, the page's own runs for the baseline, what was found so far."""
+
+    exercise: Exercise
+    student: Runs
+    baseline: Runs
+    on_gpu: bool
+    ratios: list[Ratio] = field(default_factory=list)
+    small: dict[str, verify.Report] = field(default_factory=dict)
+
+
+def check(day: str, source: str, baseline: str, on_gpu: bool | None = None) -> Report:
+    """Check a hand-in.
+
+    Args:
+        day: "day43", …
+        source: the student's CUDA C++, kernels only.
+        baseline: the page's own source, whose first kernel is the baseline.
+        on_gpu: verify and time on the card (default: if there is one).
+
+    Returns:
+        The report; a bad hand-in is a report too, never an exception.
+
+    Raises:
+        KeyError: the day has no exercise.
+    """
+    if day not in EXERCISES:
+        raise KeyError(f"{day} has no exercise: there is one for {', '.join(EXERCISES)}")
+    exercise = EXERCISES[day]
+    on_gpu = gpu.device() is not None if on_gpu is None else on_gpu
+    attempt = Attempt(exercise, Runs(source, exercise.day), Runs(baseline, exercise.day), on_gpu)
+    stages: list[Stage] = []
+    for name, run in zip(STAGES, (_found, _safe, _correct, _audit, _order), strict=True):
+        stopped = next((s for s in stages if s.status in (FAILED, NOT_WRITTEN)), None)
+        stages.append(Stage(name, NOT_RUN, (f"because of: {stopped.name}",)) if stopped else run(name, attempt))
+    return Report(day, tuple(stages), tuple(attempt.ratios))
+
+
+# ---- found and compiles ----------------------------------------------------------------------------------------------
+
+
+def _found(name: str, attempt: Attempt) -> Stage:
+    """Does it compile, are the kernels there, have they the right parameters."""
+    try:
+        kernels = attempt.student.program.kernels
+    except CompileError as problem:
+        return Stage(name, FAILED, (str(problem),), "start with the first message: later ones often follow from it")
+    wanted = attempt.exercise.kernels
+    missing, notes = [], []
+    for kernel in wanted:
+        try:
+            notes.append(attempt.student.signature(kernel).note)
+        except compiler.KernelNotFound as problem:
+            missing.append((kernel, str(problem)))
+        except ParameterError as problem:
+            return Stage(name, FAILED, (str(problem),), "keep the parameters of the page's kernel")
+    if len(missing) == len(wanted) and len(kernels) <= 1:
+        return Stage(name, NOT_WRITTEN, (f"to write: {', '.join(wanted)}",))
+    if missing:
+        return Stage(name, FAILED, tuple(text for _, text in missing), "the check finds kernels by their names")
+    return Stage(name, PASSED, (f"found {', '.join(wanted)}", *filter(None, notes)))
+
+
+# ---- safe in the tracer ----------------------------------------------------------------------------------------------
+
+HINTS = {
+    "out-of-bounds": "which threads lie outside the matrix at this size, and what keeps them from reading or writing?",
+    "misaligned": "a float4 needs an address that is a multiple of 16 bytes: at which n is every row's start one?",
+    "shared-race": "between writing a tile and reading it, and between reading it and overwriting it, all have to wait",
+    "global-race": "two threads write the same element: which element is whose?",
+    "uninitialized-shared": "is every element of the tile written at this size, also by threads outside the matrix?",
+    "barrier": "every thread of the block has to reach every __syncthreads(): look for a return or an if before it",
+    "budget": "which loop never ends at this size?",
+}
+
+
+class _Caught(Exception):
+    """The tracer found a mistake: carries the finding, and how many others there are."""
+
+
+def _safe(name: str, attempt: Attempt) -> Stage:
+    """Whole launches at small and odd sizes: bounds, alignment, races, barriers, unwritten tiles, endless loops.
+
+    The answers are kept for the next stage.
+    """
+    for kernel in attempt.exercise.kernels:
+
+        def run(a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size, kernel: str = kernel) -> None:
+            try:
+                findings = attempt.student.trace(kernel, a, b, c, size).findings
+            except (LaunchError, UnsupportedInstruction) as problem:
+                raise _Caught(f"{kernel} at {label(size)}: {problem}", "") from problem
+            if findings:
+                more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+                raise _Caught(f"{kernel} at {label(size)}: {findings[0].message}{more}", findings[0].kind)
+
+        try:
+            attempt.small[kernel] = verify.verify(run, attempt.exercise.small_sizes, kernel)
+        except _Caught as caught:
+            seen, kind = caught.args
+            return Stage(name, FAILED, (seen,), HINTS.get(kind, ""))
+    return Stage(name, PASSED, (f"no finding at {_sizes(attempt.exercise.small_sizes)}",))
+
+
+# ---- correct ---------------------------------------------------------------------------------------------------------
+
+
+def _correct(name: str, attempt: Attempt) -> Stage:
+    """Right at the small and odd sizes, and at the day's sizes on the card or in the tracer."""
+    seen = []
+    for kernel in attempt.exercise.kernels:
+        found = list(attempt.small[kernel].problems)
+        if not found:
+            problems, line = (_on_card if attempt.on_gpu else _on_cpu)(attempt, kernel)
+            found, seen = problems, [*seen, line]
+        if found:
+            return Stage(name, FAILED, tuple(map(str, found)), _hint_wrong(found[0]))
+    return Stage(name, PASSED, (*seen, f"and at {_sizes(attempt.exercise.small_sizes)} in the tracer"))
+
+
+def _on_card(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
+    """The day's sizes on the GPU: problems, and what was tried."""
+
+    def run(a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size) -> None:
+        attempt.student.launch(kernel, a, b, c, size)
+
+    sizes = attempt.exercise.sizes
+    try:
+        report = verify.verify(run, sizes, kernel)
+    except (LaunchError, gpu.GpuFault) as problem:
+        return [verify.Problem("wrong", kernel, sizes[0], str(problem))], ""
+    return list(report.problems), f"{kernel}: right at {_sizes(sizes)} on the GPU"
+
+
+def _on_cpu(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
+    """The day's sizes in the tracer, the large ones in a sample of blocks: problems, and what was tried."""
+
+    def run(a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size) -> None:
+        attempt.student.trace(kernel, a, b, c, size)
+
+    large = _large(attempt.exercise)
+    whole = [size for size in attempt.exercise.sizes if size not in large]
+    problems = list(verify.verify(run, whole, kernel, twice=False).problems)
+    line = f"{kernel}: right at {_sizes(whole)} in the tracer"
+    for size in large if not problems else ():
+        problems, _, blocks = verify_sample(attempt.student, kernel, size)
+        line += f", at {label(size)} in a sample of {blocks} blocks"
+    return problems, line
+
+
+def _large(exercise: Exercise) -> list[Size]:
+    """Sizes that the tracer runs only a sample of."""
+    return [size for size in exercise.sizes if max(size) > exercise.whole_up_to]
+
+
+def _hint_wrong(problem: verify.Problem) -> str:
+    if problem.kind == "never-written":
+        return "which thread is to write that element, and does it get there?"
+    if problem.kind == "accumulates":
+        return "sum in a register that starts at 0.0f, and store it once"
+    if problem.kind == "inputs-modified":
+        return "a and b are inputs: write only to c"
+    if problem.row is not None:
+        return f"follow the thread that computes row {problem.row}, column {problem.col} through its first round"
+    return ""
+
+
+# ---- audit -----------------------------------------------------------------------------------------------------------
+
+
+def _audit(name: str, attempt: Attempt) -> Stage:
+    """Floats loaded per thread, and sectors per request, as the tracer counts them."""
+    exercise = attempt.exercise
+    failures, seen = [], []
+    for kernel, limit in exercise.loads.items():
+        for size in exercise.sizes:
+            failed, line = _loads(attempt, kernel, size, limit(size[2]))
+            (failures if failed else seen).append(line)
+    hint = "what a thread's neighbours have loaded already, it can read from shared memory" if failures else ""
+    for fewer, than in exercise.fewer_sectors:
+        failures += _fewer_sectors(attempt, fewer, than, exercise.sizes[0])
+    return Stage(name, FAILED if failures else PASSED, (*failures, *seen), hint)
+
+
+def _loads(attempt: Attempt, kernel: str, size: Size, allowed: int) -> tuple[bool, str]:
+    """Whether a kernel loads too much, and the line that says how much."""
+    total = _counted(attempt.student, kernel, size, whole=size not in _large(attempt.exercise))
+    loads = float(total[ev.LOADS])
+    failed, where = loads > allowed, f"{kernel} at {label(size)}"
+    status = FAILED if failed else PASSED
+    attempt.ratios.append(Ratio(f"{where}: floats loaded per thread", loads, f"at most {allowed}", status))
+    line = f"{where} loads {loads:,.6g} floats per thread from global memory (at most {allowed})"
+    return failed, f"{line}. {_why_so_many(loads, total, size)}" if failed else line
+
+
+def _counted(runs: Runs, kernel: str, size: Size, whole: bool) -> dict[str, float]:
+    """The tracer's totals of a launch, or of a few of its blocks."""
+    if whole:
+        return runs.traced(kernel, size).total
+    a, b = verify.inputs(size)
+    blocks = sample_blocks(runs.step(kernel).grid(size), count=8)
+    return runs.trace(kernel, a, b, np.full(size[:2], np.nan, np.float32), size, blocks).total
+
+
+def _why_so_many(loads: float, total: dict[str, float], size: Size) -> str:
+    if loads >= 2 * size[2]:
+        shared = total[SHARED_LD_REQUESTS]
+        reuse = "reads nothing from shared memory" if not shared else "reads shared memory, but not instead"
+        return f"That is 2K: every operand still comes from global memory, as in step 2; the kernel {reuse}"
+    return "More than one float of A and one of B per tile step, and the slack"
+
+
+def _fewer_sectors(attempt: Attempt, fewer: str, than: str, size: Size) -> list[str]:
+    """The ratio of sectors per request of two kernels; gated only where no clock can gate the order."""
+    ours = _sectors_per_request(attempt.student.traced(fewer, size).total)
+    runs = attempt.baseline if than == attempt.exercise.baseline else attempt.student
+    theirs = _sectors_per_request(runs.traced(than, size).total)
+    fails = ours >= theirs and not attempt.on_gpu
+    needs = f"below {theirs:.2f} of {than}" + (" (gated by time here)" if attempt.on_gpu else "")
+    status = FAILED if fails else PASSED if ours < theirs else NOT_GATED
+    attempt.ratios.append(Ratio(f"{fewer} at {label(size)}: sectors per request", ours, needs, status))
+    return [f"{fewer} costs {ours:.2f} sectors per request, {than} {theirs:.2f}: not coalesced"] if fails else []
+
+
+def _sectors_per_request(total: dict[str, float]) -> float:
+    return total[GLOBAL_LD_SECTORS] / total[GLOBAL_LD_REQUESTS] if total[GLOBAL_LD_REQUESTS] else 0.0
+
+
+# ---- order of speed --------------------------------------------------------------------------------------------------
+
+
+def _order(name: str, attempt: Attempt) -> Stage:
+    """Times on the card, the baseline first, in this process; without a card the order is not gated."""
+    orders = attempt.exercise.orders
+    if not orders:
+        return Stage(name, NOT_GATED, ("this day gates no order",))
+    if not attempt.on_gpu:
+        for order in orders:
+            for size in (*order.gated, *order.reported):
+                attempt.ratios.append(Ratio(_speedup(order, size), None, "not gated: no GPU", NOT_GATED))
+        return Stage(name, NOT_GATED, (f"not gated: no GPU ({gpu.why_no_gpu()})",))
+    sizes = dict.fromkeys(size for order in orders for size in (*order.gated, *order.reported))
+    times = {size: _times(attempt, size) for size in sizes}
+    failures = [line for order in orders for size in sizes if (line := _gate(attempt, order, size, times[size]))]
+    seen = [f"at {label(size)}: " + ", ".join(f"{k} {t}" for k, t in of.items()) for size, of in times.items()]
+    hint = "read the sectors per request and the loads per thread together with the time" if failures else ""
+    return Stage(name, FAILED if failures else PASSED, (*failures, *seen), hint)
+
+
+def _times(attempt: Attempt, size: Size) -> dict[str, gpu.Timing]:
+    """The baseline, and right after it the student's kernels."""
+    base = attempt.exercise.baseline
+    found = {base: attempt.baseline.time(base, size)}
+    return found | {kernel: attempt.student.time(kernel, size) for kernel in attempt.exercise.kernels}
+
+
+def _gate(attempt: Attempt, order: Order, size: Size, times: dict[str, gpu.Timing]) -> str:
+    """Adds the ratio to the report; a line if a gated one fails, else ""."""
+    if size not in (*order.gated, *order.reported):
+        return ""
+    ratio = times[order.slower].median / times[order.faster].median
+    gated = size in order.gated
+    status = NOT_GATED if not gated else PASSED if ratio > order.at_least else FAILED
+    needs = f"above {order.at_least:g}" if gated else "reported only"
+    attempt.ratios.append(Ratio(_speedup(order, size), ratio, needs, status))
+    return "" if status != FAILED else f"{_speedup(order, size)} is {ratio:.2f}, and has to be above {order.at_least:g}"
+
+
+def _speedup(order: Order, size: Size) -> str:
+    return f"{order.slower} → {order.faster} at {label(size)}: speed-up"
+
+
+def _sizes(sizes: tuple[Size, ...] | list[Size]) -> str:
+    return ", ".join(str(label(size)) for size in sizes)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.2f}"
