@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import gpudays
+from gpudays.kernels_in_pages import kernel_text
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ROOT / "code"
@@ -28,11 +29,7 @@ needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="no cmake
 
 
 def kernels_of(name: str) -> str:
-    """The section of a program that goes into its page."""
-    text = SOURCES[name].read_text()
-    begin, end = "// page: begin kernels\n", "// page: end kernels\n"
-    assert text.count(begin) == text.count(end) == 1
-    return text[text.index(begin) + len(begin) : text.index(end)]
+    return kernel_text(SOURCES[name])
 
 
 def function_of(name: str, kernel: str) -> str:
