@@ -53,8 +53,19 @@ def offer_repository(app: Sphinx) -> None:
         options.pop("launch_buttons", None)
 
 
+def drop_thebe(
+    app: Sphinx, page: str, template: str, context: dict[str, object], doctree: nodes.document | None
+) -> None:
+    """Leave out the scripts of sphinx-thebe, which Jupyter Book always loads: unused here, and one of them, put in
+    twice
+    with a ``const``, is an error in every reader's console."""
+    scripts = context.get("script_files", [])
+    context["script_files"] = [s for s in scripts if "thebe" not in str(s.filename) + s.attributes.get("body", "")]
+
+
 def setup(app: Sphinx) -> dict[str, object]:
     """Sphinx's entry point."""
     app.add_html_math_renderer("mathml", inline_renderers=(visit_inline, None), block_renderers=(visit_block, None))
     app.connect("builder-inited", offer_repository, priority=100)
+    app.connect("html-page-context", drop_thebe, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,155 @@
+"""The site as a reader meets it: headless Chromium, no network, desktop and phone, light and dark."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from conftest import DESKTOP, PHONE, SCREENSHOTS, pages, window
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+PAGES = pages()
+CODE = [page for page in PAGES if "/day" in page or "tracer" in page]
+EXTERNAL = """
+return [...document.querySelectorAll('script[src], link[rel~=stylesheet], link[rel~=preload], img, iframe, source')]
+  .map(e => e.src || e.href).filter(a => a && !a.startsWith(location.origin) && !a.startsWith('data:'))
+"""
+WIDER_THAN_THE_SCREEN = (Path(__file__).parent / "wider_than_the_screen.js").read_text()
+LOW_CONTRAST = (Path(__file__).parent / "low_contrast.js").read_text()
+IMAGES = "return [...document.querySelectorAll('article img')].map(i => [i.getAttribute('src'), i.alt, i.naturalWidth])"
+
+
+def visit(browser, address, page, size=DESKTOP, theme="light"):
+    window(browser, size)
+    browser.get(f"{address}/{page}")
+    browser.execute_script(
+        "localStorage.setItem('mode', arguments[0]); localStorage.setItem('theme', arguments[0])", theme
+    )
+    browser.get_log("browser")
+    browser.get(f"{address}/{page}")
+    assert browser.execute_script("return document.documentElement.dataset.theme") == theme
+
+
+def wait(browser, condition, seconds=20):
+    return WebDriverWait(browser, seconds, poll_frequency=0.05).until(condition)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_opens_without_errors_and_without_a_network(browser, address, page):
+    visit(browser, address, page)
+    assert browser.find_element(By.CSS_SELECTOR, "article h1").text.strip()
+    assert browser.execute_script(EXTERNAL) == []
+    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_image_is_there_and_described_in_a_sentence(browser, address, page):
+    visit(browser, address, page)
+    for source, alt, width in browser.execute_script(IMAGES):
+        assert width > 0, f"{source} does not load"
+        assert len(alt.split()) >= 5, f"{source}: its description is {alt!r}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_fits_a_phone(browser, address, page, theme):
+    visit(browser, address, page, PHONE, theme)
+    screenshot(browser, page, f"phone-{theme}")
+    assert browser.execute_script(WIDER_THAN_THE_SCREEN) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_stands_out_from_its_ground(browser, address, page, theme):
+    visit(browser, address, page, DESKTOP, theme)
+    screenshot(browser, page, f"desktop-{theme}")
+    assert browser.execute_script(LOW_CONTRAST) == []
+
+
+def test_the_first_page_is_the_site(browser, address):
+    browser.get(f"{address}/index.html")
+    wait(browser, lambda b: b.current_url.endswith("/book/intro.html"))
+
+
+def test_every_page_is_reached_from_the_sidebar(browser, address):
+    visit(browser, address, "book/intro.html")
+    links = browser.find_elements(By.CSS_SELECTOR, ".bd-sidebar-primary nav a, .bd-sidebar-primary a.reference")
+    reached = {link.get_attribute("href").split("#")[0].removeprefix(f"{address}/") for link in links}
+    assert set(PAGES) <= reached | {"book/intro.html"}
+
+
+def test_next_leads_from_page_to_page(browser, address):
+    visit(browser, address, "book/intro.html")
+    seen = ["book/intro.html"]
+    while onward := browser.find_elements(By.CSS_SELECTOR, "a.right-next"):
+        browser.execute_script("arguments[0].click()", onward[0])
+        wait(browser, lambda b: not b.current_url.endswith(seen[-1]))
+        seen.append(browser.current_url.removeprefix(f"{address}/").split("#")[0])
+    assert sorted(seen) == PAGES
+
+
+def test_search_finds_a_word_and_says_where(browser, address):
+    visit(browser, address, "book/intro.html")
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.CONTROL, "k")
+    box = wait(browser, lambda b: next(f for f in b.find_elements(By.NAME, "q") if f.is_displayed()))
+    box.send_keys("bank conflict", Keys.ENTER)
+    found = wait(browser, lambda b: b.find_elements(By.CSS_SELECTOR, "#search-results li a"))
+    assert any("glossary" in link.get_attribute("href") for link in found)
+
+
+def test_search_for_nothing_says_so(browser, address):
+    browser.get(f"{address}/search.html?q=zyxwvut")
+    wait(browser, lambda b: "did not match" in b.find_element(By.ID, "search-results").text)
+
+
+def test_the_keyboard_alone_reaches_the_text_and_the_links(browser, address):
+    visit(browser, address, "book/intro.html")
+    browser.switch_to.active_element.send_keys(Keys.TAB)
+    first = browser.switch_to.active_element
+    assert first.get_attribute("href").endswith("#main-content")
+    first.send_keys(Keys.ENTER)
+    assert browser.current_url.endswith("#main-content")
+    for _ in range(40):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        if browser.switch_to.active_element.text == "In Colab":
+            break
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    wait(browser, lambda b: b.current_url.endswith("/book/setup/colab.html"))
+
+
+@pytest.mark.parametrize("page", CODE)
+def test_the_copy_button_copies_the_code(browser, address, page):
+    visit(browser, address, page)
+    browser.execute_cdp_cmd(
+        "Browser.grantPermissions",
+        {"origin": address, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
+    )
+    code = next(c for c in browser.find_elements(By.CSS_SELECTOR, ".cell_input .highlight") if c.is_displayed())
+    browser.execute_script("arguments[0].querySelector('button.copybtn').click()", code)
+    wait(browser, lambda b: code.find_elements(By.CSS_SELECTOR, "button.copybtn.success"))
+    copied = browser.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+    assert copied.strip() == code.find_element(By.TAG_NAME, "pre").text.strip()
+
+
+@pytest.mark.parametrize("page", CODE)
+def test_hints_and_solutions_are_folded_and_open_by_keyboard(browser, address, page):
+    visit(browser, address, page)
+    folds = browser.find_elements(By.CSS_SELECTOR, "article details")
+    for fold in folds:
+        assert fold.get_attribute("open") is None
+        summary = fold.find_element(By.TAG_NAME, "summary")
+        summary.send_keys(Keys.ENTER)
+        assert fold.get_attribute("open") is not None
+
+
+def screenshot(browser, page, kind):
+    """Keep the whole page as a picture, for people and for CI's artefacts."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    height = browser.execute_script("return Math.min(document.documentElement.scrollHeight, 16000)")
+    width = browser.execute_script("return window.innerWidth")
+    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+
+    name = page.removeprefix("book/").removesuffix(".html").replace("/", "-")
+    (SCREENSHOTS / f"{name}-{kind}.png").write_bytes(base64.b64decode(shot["data"]))
