@@ -80,14 +80,21 @@ def test_value_is_named_when_missing_or_double():
 
 
 def test_ratios_never_mix_sources():
-    ratios = measurements.with_ratios(sample())
+    ratios = measurements.with_derived(sample())
     ratios = ratios[ratios["metric"].eq(metrics.SECTORS_PER_REQUEST)]
     assert dict(zip(ratios["kernel"], ratios["value"], strict=True)) == {
         "step1": 8.5, "step2": pytest.approx(2.0, abs=1e-4),
     }  # fmt: skip
     assert set(ratios["source"]) == {"traced", "published"}
-    again = measurements.with_ratios(measurements.with_ratios(sample()))
+    again = measurements.with_derived(measurements.with_derived(sample()))
     assert again["metric"].eq(metrics.SECTORS_PER_REQUEST).sum() == 2
+
+
+def test_dram_bytes_are_summed_unless_they_are_there():
+    both = measurements.table("k", 512, {metrics.DRAM_READ: 5e6, metrics.DRAM_WRITE: 1e6}, "shipped", "NVIDIA H200")
+    assert measurements.value(measurements.with_derived(both), "k", 512, metrics.DRAM_BYTES) == 6e6
+    published = measurements.table("k", 512, {metrics.DRAM_BYTES: 7.82e6}, "published", "Tesla T4")
+    assert len(measurements.with_derived(published)) == 1
 
 
 def test_equal_rows_count_once():

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
 from gpudays import metrics
+from gpudays.ptx import model
 
 COLUMNS = ["kernel", "n", "metric", "value", "unit", "source", "card"]
 SOURCES = ("live", "traced", "shipped", "published")  # in the order in which a page prefers them
-_RATIOS = {
-    metrics.SECTORS_PER_REQUEST: "l1tex__t_{}_pipe_lsu_mem_global_op_ld.sum",
-    metrics.SECTORS_PER_REQUEST_STORE: "l1tex__t_{}_pipe_lsu_mem_global_op_st.sum",
+_KEYS = ["kernel", "n", "source", "card"]
+_DERIVED = {
+    metrics.SECTORS_PER_REQUEST: (model.GLOBAL_LD_SECTORS, model.GLOBAL_LD_REQUESTS, operator.truediv),
+    metrics.SECTORS_PER_REQUEST_STORE: (model.GLOBAL_ST_SECTORS, model.GLOBAL_ST_REQUESTS, operator.truediv),
+    metrics.DRAM_BYTES: (metrics.DRAM_READ, metrics.DRAM_WRITE, operator.add),
 }
 
 
@@ -80,19 +84,18 @@ def preferred(measured: pd.DataFrame, order: Sequence[str] = SOURCES) -> pd.Data
     return measured[rank.eq(best)].reset_index(drop=True)
 
 
-def with_ratios(measured: pd.DataFrame) -> pd.DataFrame:
-    """The table with sectors per request added for every kernel that has both, each from one source."""
-    keys = ["kernel", "n", "source", "card"]
+def with_derived(measured: pd.DataFrame) -> pd.DataFrame:
+    """The table with sectors per request and total DRAM bytes added, for every kernel that has what they are made of.
+
+    Each is computed within one source and card, and none that is there already is computed again.
+    """
     added = [measured]
-    for ratio, pattern in _RATIOS.items():
-        top, bottom = (
-            measured[measured["metric"].eq(pattern.format(what))].set_index(keys)["value"]
-            for what in ("sectors", "requests")
-        )
-        have = measured[measured["metric"].eq(ratio)].set_index(keys).index
-        quotient = (top / bottom).dropna()
-        for (kernel, n, source, card), value in quotient[~quotient.index.isin(have)].items():
-            added.append(table(kernel, n, {ratio: value}, source, card))
+    for name, (first, second, combine) in _DERIVED.items():
+        one, other = (measured[measured["metric"].eq(m)].set_index(_KEYS)["value"] for m in (first, second))
+        have = measured[measured["metric"].eq(name)].set_index(_KEYS).index
+        values = combine(one, other).dropna()
+        for (kernel, n, source, card), figure in values[~values.index.isin(have)].items():
+            added.append(table(kernel, n, {name: figure}, source, card))
     return concat(added)
 
 
