@@ -26,7 +26,7 @@ def lines() -> list[figures.Series]:
             rows.append(measurements.table(kernel, n, {metrics.TIME: time}, "shipped", CARD))
             counts = {ev.REQUESTS: requests * 1000, ev.SECTORS: requests * each * 1000}
             rows.append(measurements.table(kernel, n, counts, "traced"))
-    return figures.series(ev.Evidence(measurements.concat(rows), CARD), [512, 1024])
+    return figures.series(ev.Evidence(measurements.with_derived(measurements.concat(rows)), CARD), [512, 1024])
 
 
 @pytest.fixture

@@ -137,16 +137,12 @@ def _by_step(axis: Axes, lines: Sequence[Series], steps: Sequence[Step], names: 
 
 def _sources(lines: Sequence[Series], names: Sequence[str]) -> str:
     """Where a panel's figures come from, each source once."""
-    looked_up = [ev.SECTORS if name == metrics.SECTORS_PER_REQUEST else name for name in names]
-    found = [line.evidence.sources(name) for line in lines for name in looked_up]
+    found = [line.evidence.sources(name) for line in lines for name in names]
     return "; ".join(dict.fromkeys(part for text in found for part in text.split("; ") if part))
 
 
 def _value(line: Series, kernel: str, metric: str) -> float:
-    """A metric of a kernel, NaN where it is missing; sectors per request come from the two counts."""
-    if metric == metrics.SECTORS_PER_REQUEST:
-        found = line.evidence.per((kernel,), line.n, ev.SECTORS, ev.REQUESTS)
-        return found[0] if found else float("nan")
+    """A metric of a kernel, NaN where it is missing."""
     figure = line.evidence.get(kernel, line.n, metric)
     return figure.value if figure else float("nan")
 
