@@ -55,6 +55,7 @@ class Day:
         program: the standalone program, relative to the top of the repository.
         page: the page's MyST source, relative to the top of the repository.
         profiles: folder of the shipped profiles under ``content/profiles``.
+        sweep: kernels that the page compares besides its ladder, such as other tile sizes of one kernel.
         warmups, repeats: launches before and during a timing.
     """
 
@@ -67,12 +68,13 @@ class Day:
     program: str
     page: str
     profiles: str
+    sweep: tuple[Step, ...] = ()
     warmups: int = 3
     repeats: int = 10
     by_kernel: dict[str, Step] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "by_kernel", {step.kernel: step for step in self.steps})
+        object.__setattr__(self, "by_kernel", {step.kernel: step for step in (*self.sweep, *self.steps)})
 
     def step(self, kernel: str) -> Step:
         """The step of a kernel's name.
@@ -101,6 +103,11 @@ def rows_from_y(tile: int = TILE) -> Callable[[Size], Grid]:
     return lambda size: (ceil_div(size[1], tile), ceil_div(size[0], tile))
 
 
+def tiled(number: int, kernel: str, title: str, tile: int = TILE) -> Step:
+    """A kernel whose tile × tile blocks stage tiles of A and B; of 8 floats and more, a tile row is whole sectors."""
+    return Step(number, kernel, title, rows_from_y(tile), lambda k: tiled_loads_per_thread(k, tile), 4.0, (tile, tile))
+
+
 def rows_from_x(tile: int = TILE) -> Callable[[Size], Grid]:
     """The grid of the one kernel that swaps them: x over the rows of C, y over its columns."""
     return lambda size: (ceil_div(size[0], tile), ceil_div(size[1], tile))
@@ -127,7 +134,7 @@ DAY16 = Day(
     title="Day 16 · Tiled matrix multiply",
     steps=(
         Step(1, "matmulNaive", "one thread per output", rows_from_y(), naive_loads_per_thread, 2.0),
-        Step(2, "matmulTiled", "tiles in shared memory", rows_from_y(), tiled_loads_per_thread, 4.0),
+        tiled(2, "matmulTiled", "tiles in shared memory"),
     ),
     sizes=(square(256), square(512)),
     odd_sizes=((35, 79, 19), (1, 1, 1), (17, 1, 33)),
@@ -135,6 +142,11 @@ DAY16 = Day(
     program="code/day16-tiled-matmul/matmul_tiled.cu",
     page="book/day16-tiled-matmul.md",
     profiles="tiled-matmul",
+    sweep=(
+        tiled(1, "matmulTiled8", "TILE = 8", 8),
+        tiled(2, "matmulTiled", "TILE = 16"),
+        tiled(3, "matmulTiled32", "TILE = 32", 32),
+    ),
 )
 
 DAYS: dict[str, Day] = {day.name: day for day in (DAY16, DAY43)}
