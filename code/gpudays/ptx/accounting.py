@@ -31,6 +31,18 @@ def sectors(addresses: np.ndarray, active: np.ndarray) -> np.ndarray:
     return _distinct(addresses // SECTOR_BYTES, active).sum(axis=1)
 
 
+def interleaved(offsets: np.ndarray, width: int, active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Local memory as it lies in device memory: the same word of the 32 lanes side by side.
+
+    Takes each lane's offset in its own local memory; returns addresses and mask with a column per lane and word.
+    Source: "CUDA C++ Programming Guide", "Device Memory Accesses", "Local Memory".
+    """
+    parts = [offsets + BANK_BYTES * i for i in range(words(width))]
+    lane = np.arange(WARP) * BANK_BYTES
+    addresses = [o // BANK_BYTES * BANK_BYTES * WARP + lane + o % BANK_BYTES for o in parts]
+    return np.concatenate(addresses, axis=1), np.concatenate([active] * len(parts), axis=1)
+
+
 def shared_wavefronts(addresses: np.ndarray, width: int, active: np.ndarray, op: str) -> np.ndarray:
     """The turns that shared memory takes for each request; `op` is "ld" or "st"."""
     return _phased(_bank_turns, addresses, width, active, op)

@@ -119,3 +119,11 @@ class UnsupportedInstruction(NotImplementedError):
         self.opcode, self.line, self.ptx_line = opcode, line, ptx_line
         why = f": {reason}" if reason else ""
         super().__init__(f"line {line}: the tracer does not know the instruction {opcode} (PTX line {ptx_line}){why}")
+
+
+class KernelTrap(RuntimeError):
+    """The kernel stopped itself: `trap`, or an assertion that failed."""
+
+    def __init__(self, opcode: str, line: int, block: tuple[int, int, int], thread: tuple[int, int, int]):
+        self.line, self.block, self.thread = line, block, thread
+        super().__init__(f"line {line}: the kernel stopped itself ({opcode}) in block {block}, thread {thread}")
