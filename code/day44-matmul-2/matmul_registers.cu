@@ -25,24 +25,28 @@ constexpr int patchThreads = (BM / TM) * (BN / TN);
 template <int BM, int BN, int BK, int TM, int TN>
 __device__ void registerTile(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
     constexpr int THREADS = patchThreads<BM, BN, BK, TM, TN>, ROWS = BM / TM, COLS = BN / TN;
+    static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "every thread loads equally many floats");
     __shared__ float tileA[BM][BK];
     __shared__ float tileB[BK][BN];
-    const size_t blockRow = size_t(blockIdx.y) * BM, blockCol = size_t(blockIdx.x) * BN;
+    const int size = int(n), blockRow = blockIdx.y * BM, blockCol = blockIdx.x * BN;
     // Patch row i is tile row y + i · ROWS, not y · TM + i: then neighbouring threads read neighbouring words.
     const int x = threadIdx.x % COLS, y = threadIdx.x / COLS;
 
     float sum[TM][TN] = {};
-    for (size_t start = 0; start < n; start += BK) {
-        for (int i = threadIdx.x; i < BM * BK; i += THREADS) {
-            const size_t row = blockRow + i / BK, k = start + i % BK;
-            tileA[i / BK][i % BK] = row < n && k < n ? a[row * n + k] : 0.0f;
+    for (int start = 0; start < size; start += BK) {
+        for (int first = 0; first < BM * BK; first += THREADS) {
+            const int row = (first + threadIdx.x) / BK, k = (first + threadIdx.x) % BK;
+            const bool inside = blockRow + row < size && start + k < size;
+            tileA[row][k] = inside ? a[(blockRow + row) * n + start + k] : 0.0f;
         }
-        for (int i = threadIdx.x; i < BK * BN; i += THREADS) {
-            const size_t k = start + i / BN, col = blockCol + i % BN;
-            tileB[i / BN][i % BN] = k < n && col < n ? b[k * n + col] : 0.0f;
+        for (int first = 0; first < BK * BN; first += THREADS) {
+            const int k = (first + threadIdx.x) / BN, col = (first + threadIdx.x) % BN;
+            const bool inside = start + k < size && blockCol + col < size;
+            tileB[k][col] = inside ? b[(start + k) * n + blockCol + col] : 0.0f;
         }
         __syncthreads();
 
+#pragma unroll
         for (int k = 0; k < BK; ++k) {
             float fromA[TM], fromB[TN];
             for (int i = 0; i < TM; ++i) fromA[i] = tileA[y + i * ROWS][k];
@@ -54,8 +58,8 @@ __device__ void registerTile(const float* __restrict__ a, const float* __restric
     }
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j) {
-            const size_t row = blockRow + y + i * ROWS, col = blockCol + x + j * COLS;
-            if (row < n && col < n) c[row * n + col] = sum[i][j];
+            const int row = blockRow + y + i * ROWS, col = blockCol + x + j * COLS;
+            if (row < size && col < size) c[row * n + col] = sum[i][j];
         }
 }
 
@@ -69,31 +73,27 @@ matmulRegisterTile(const float* __restrict__ a, const float* __restrict__ b, flo
 #define VECTOR_TILES 128, 128, 8, 8, 8  // BM, BN, BK, TM, TN
 #endif
 
-// Four neighbouring floats of a row, zero outside the matrix. Only when n is a multiple of 4 does every row start on a
-// 16-byte boundary, as a 128-bit access must; otherwise the four are loaded one by one.
-__device__ float4 loadFour(const float* __restrict__ matrix, size_t row, size_t col, size_t n) {
+// Four neighbouring floats of a row, of which `inside` lie inside the matrix; the others read as zero. Only when n is a
+// multiple of 4 does every row start on a 16-byte boundary, as a 128-bit access must; else the four move one by one.
+__device__ float4 loadFour(const float* from, int inside, bool aligned) {
     float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (row >= n) return four;
-    const float* from = matrix + row * n + col;
-    if (n % 4 == 0) {
-        if (col < n) four = *reinterpret_cast<const float4*>(from);
+    if (aligned) {
+        if (inside > 0) four = *reinterpret_cast<const float4*>(from);
     } else {
-        if (col + 0 < n) four.x = from[0];
-        if (col + 1 < n) four.y = from[1];
-        if (col + 2 < n) four.z = from[2];
-        if (col + 3 < n) four.w = from[3];
+        if (inside > 0) four.x = from[0];
+        if (inside > 1) four.y = from[1];
+        if (inside > 2) four.z = from[2];
+        if (inside > 3) four.w = from[3];
     }
     return four;
 }
 
-__device__ void storeFour(float* __restrict__ matrix, size_t row, size_t col, size_t n, const float* four) {
-    if (row >= n) return;
-    float* to = matrix + row * n + col;
-    if (n % 4 == 0) {
-        if (col < n) *reinterpret_cast<float4*>(to) = {four[0], four[1], four[2], four[3]};
+__device__ void storeFour(float* to, const float* four, int inside, bool aligned) {
+    if (aligned) {
+        if (inside > 0) *reinterpret_cast<float4*>(to) = {four[0], four[1], four[2], four[3]};
     } else {
         for (int j = 0; j < 4; ++j)
-            if (col + j < n) to[j] = four[j];
+            if (j < inside) to[j] = four[j];
     }
 }
 
@@ -106,29 +106,35 @@ __device__ void readFour(float* four, const float* shared) {
 template <int BM, int BN, int BK, int TM, int TN>
 __device__ void vectorLoads(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
     constexpr int THREADS = patchThreads<BM, BN, BK, TM, TN>, ROWS = BM / TM, COLS = BN / TN;
+    static_assert(BM * BK / 4 % THREADS == 0 && BK * BN / 4 % THREADS == 0, "every thread loads equally many float4");
     // A's tile is stored transposed: four rows of one k are then neighbours, and a thread reads them in one go.
     // The padding moves the next k four banks on, so that the threads that store a column do not meet in one bank.
     __shared__ __align__(16) float tileA[BK][BM + 4];
     __shared__ __align__(16) float tileB[BK][BN];
-    const size_t blockRow = size_t(blockIdx.y) * BM, blockCol = size_t(blockIdx.x) * BN;
+    const int size = int(n), blockRow = blockIdx.y * BM, blockCol = blockIdx.x * BN;
     const int x = threadIdx.x % COLS, y = threadIdx.x / COLS;
+    const bool aligned = n % 4 == 0;
 
     float sum[TM][TN] = {};
-    for (size_t start = 0; start < n; start += BK) {
-        for (int i = threadIdx.x; i < BM * BK / 4; i += THREADS) {
-            const int row = i / (BK / 4), k = i % (BK / 4) * 4;
-            const float4 four = loadFour(a, blockRow + row, start + k, n);
+    for (int start = 0; start < size; start += BK) {
+        for (int first = 0; first < BM * BK / 4; first += THREADS) {
+            const int row = (first + threadIdx.x) / (BK / 4), k = (first + threadIdx.x) % (BK / 4) * 4;
+            const int inside = blockRow + row < size ? size - start - k : 0;
+            const float4 four = loadFour(a + (blockRow + row) * n + start + k, inside, aligned);
             tileA[k + 0][row] = four.x;
             tileA[k + 1][row] = four.y;
             tileA[k + 2][row] = four.z;
             tileA[k + 3][row] = four.w;
         }
-        for (int i = threadIdx.x; i < BK * BN / 4; i += THREADS) {
-            const int k = i / (BN / 4), col = i % (BN / 4) * 4;
-            *reinterpret_cast<float4*>(&tileB[k][col]) = loadFour(b, start + k, blockCol + col, n);
+        for (int first = 0; first < BK * BN / 4; first += THREADS) {
+            const int k = (first + threadIdx.x) / (BN / 4), col = (first + threadIdx.x) % (BN / 4) * 4;
+            const int inside = start + k < size ? size - blockCol - col : 0;
+            const float4 four = loadFour(b + (start + k) * n + blockCol + col, inside, aligned);
+            *reinterpret_cast<float4*>(&tileB[k][col]) = four;
         }
         __syncthreads();
 
+#pragma unroll
         for (int k = 0; k < BK; ++k) {
             float fromA[TM], fromB[TN];
             // The patch is now made of 4 × 4 squares: each row or column group of four is one 128-bit read.
@@ -140,13 +146,204 @@ __device__ void vectorLoads(const float* __restrict__ a, const float* __restrict
         __syncthreads();
     }
     for (int i = 0; i < TM; ++i)
-        for (int j = 0; j < TN; j += 4)
-            storeFour(c, blockRow + y * 4 + i / 4 * 4 * ROWS + i % 4, blockCol + x * 4 + j * COLS, n, &sum[i][j]);
+        for (int j = 0; j < TN; j += 4) {
+            const int row = blockRow + i / 4 * 4 * ROWS + y * 4 + i % 4, col = blockCol + j * COLS + x * 4;
+            storeFour(c + row * n + col, &sum[i][j], row < size ? size - col : 0, aligned);
+        }
 }
 
 extern "C" __global__ void __launch_bounds__(patchThreads<VECTOR_TILES>)
 matmulVectorLoads(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
     vectorLoads<VECTOR_TILES>(a, b, c, n);
+}
+// ---- Step 6: warp tiles, and the next tiles on their way while these are used --------------------------------------
+// Tile of a block, of a warp, of a thread; shared tiles in flight; blocks that shall fit on one multiprocessor.
+struct WarpTiles {
+    int bm, bn, bk, wm, wn, tm, tn, stages, blocks;
+};
+
+// Launch table: the row of the newest architecture that is not newer than the card's.
+constexpr __host__ __device__ WarpTiles warpTiles(int arch) {
+#ifdef WARP_TILES
+    return {WARP_TILES};
+#endif
+    if (arch >= 90) return {128, 256, 8, 64, 64, 16, 8, 3, 1};  // tuned on an H200
+    if (arch >= 80) return {128, 256, 8, 64, 64, 16, 8, 3, 1};  // by the resource report: no spill
+    return {128, 128, 8, 32, 64, 8, 8, 2, 2};                   // by the resource report: no spill, 2 blocks fit
+}
+
+#ifdef __CUDA_ARCH__
+constexpr WarpTiles STEP6 = warpTiles(__CUDA_ARCH__ / 10);
+#else
+constexpr WarpTiles STEP6 = warpTiles(75);  // the host compiler only needs something to parse
+#endif
+
+#if __CUDA_ARCH__ >= 800
+// Copies from global to shared memory that pass no register and that nobody waits for yet; outside the matrix, zeros.
+__device__ void copyOne(float* shared, const float* global, bool inside) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((unsigned)__cvta_generic_to_shared(shared)),
+                 "l"(global), "r"(inside ? 4 : 0));
+}
+
+__device__ void copyFour(float* shared, const float* global, bool inside) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((unsigned)__cvta_generic_to_shared(shared)),
+                 "l"(global), "r"(inside ? 16 : 0));
+}
+#endif
+
+// One block's way through A and B: start() sets the copy of the next tiles going, finish() completes it, wait<LATER>()
+// waits for all copies but the LATER last ones.
+template <bool ALIGNED, int BM, int BN, int BK, int THREADS>
+struct TileCopy {
+    using TileA = float[BK][BM + 4];  // transposed and padded as in step 5
+    using TileB = float[BK][BN];
+    const float *a, *b;  // first element of the next tiles
+    int n, rows, cols, depth;  // how many rows of A, columns of B and steps of k are left from there
+
+    __device__ TileCopy(const float* a, const float* b, int n, int row, int col)
+        : a(a + size_t(row) * n), b(b + col), n(n), rows(n - row), cols(n - col), depth(n) {}
+
+    __device__ void advance() {
+        a += BK;
+        b += size_t(BK) * n;
+        depth -= BK;
+    }
+
+#if __CUDA_ARCH__ >= 800
+    __device__ void start(TileA& tileA, TileB& tileB) {
+#pragma unroll
+        for (int first = 0; first < BM * BK; first += THREADS) {
+            const int row = (first + threadIdx.x) / BK, k = (first + threadIdx.x) % BK;
+            copyOne(&tileA[k][row], a + row * n + k, row < rows && k < depth);
+        }
+        if (ALIGNED) {
+#pragma unroll
+            for (int first = 0; first < BK * BN / 4; first += THREADS) {
+                const int k = (first + threadIdx.x) / (BN / 4), col = (first + threadIdx.x) % (BN / 4) * 4;
+                copyFour(&tileB[k][col], b + k * n + col, k < depth && col < cols);
+            }
+        } else {
+#pragma unroll
+            for (int first = 0; first < BK * BN; first += THREADS) {
+                const int k = (first + threadIdx.x) / BN, col = (first + threadIdx.x) % BN;
+                copyOne(&tileB[k][col], b + k * n + col, k < depth && col < cols);
+            }
+        }
+        asm volatile("cp.async.commit_group;");
+        advance();
+    }
+    __device__ void finish(TileA&, TileB&) {}
+    template <int LATER>
+    __device__ void wait() {
+        asm volatile("cp.async.wait_group %0;" ::"n"(LATER));
+    }
+#else
+    float4 fromA[BM * BK / 4 / THREADS], fromB[BK * BN / 4 / THREADS];  // on their way through registers
+
+    __device__ void start(TileA&, TileB&) {
+#pragma unroll
+        for (int i = 0; i < BM * BK / 4 / THREADS; ++i) {
+            const int at = threadIdx.x + i * THREADS, row = at / (BK / 4), k = at % (BK / 4) * 4;
+            fromA[i] = loadFour(a + row * n + k, row < rows ? depth - k : 0, ALIGNED);
+        }
+#pragma unroll
+        for (int i = 0; i < BK * BN / 4 / THREADS; ++i) {
+            const int at = threadIdx.x + i * THREADS, k = at / (BN / 4), col = at % (BN / 4) * 4;
+            fromB[i] = loadFour(b + k * n + col, k < depth ? cols - col : 0, ALIGNED);
+        }
+        advance();
+    }
+    __device__ void finish(TileA& tileA, TileB& tileB) {
+#pragma unroll
+        for (int i = 0; i < BM * BK / 4 / THREADS; ++i) {
+            const int at = threadIdx.x + i * THREADS, row = at / (BK / 4), k = at % (BK / 4) * 4;
+            tileA[k + 0][row] = fromA[i].x;
+            tileA[k + 1][row] = fromA[i].y;
+            tileA[k + 2][row] = fromA[i].z;
+            tileA[k + 3][row] = fromA[i].w;
+        }
+#pragma unroll
+        for (int i = 0; i < BK * BN / 4 / THREADS; ++i) {
+            const int at = threadIdx.x + i * THREADS, k = at / (BN / 4), col = at % (BN / 4) * 4;
+            *reinterpret_cast<float4*>(&tileB[k][col]) = fromB[i];
+        }
+    }
+    template <int LATER>
+    __device__ void wait() {}
+#endif
+};
+
+template <bool ALIGNED, int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
+__device__ void warpTiled(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int n,
+                          float (*tileA)[BK][BM + 4], float (*tileB)[BK][BN]) {
+    constexpr int LANE_ROWS = WM / TM, LANE_COLS = WN / TN, WARP_COLS = BN / WN;
+    static_assert(LANE_ROWS * LANE_COLS == 32, "a warp tile is 32 patches");
+    const int blockRow = blockIdx.y * BM, blockCol = blockIdx.x * BN;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int row = warp / WARP_COLS * WM + lane / LANE_COLS * 4;  // the patch's first row and column in the block's tile
+    const int col = warp % WARP_COLS * WN + lane % LANE_COLS * 4;
+
+    TileCopy<ALIGNED, BM, BN, BK, (BM / TM) * (BN / TN)> copy(a, b, n, blockRow, blockCol);
+#pragma unroll
+    for (int slot = 0; slot < STAGES - 1; ++slot) {
+        copy.start(tileA[slot], tileB[slot]);
+        copy.finish(tileA[slot], tileB[slot]);
+    }
+    copy.template wait<STAGES - 2>();
+    __syncthreads();
+
+    float sum[TM][TN] = {}, fromA[2][TM], fromB[2][TN];  // one k is multiplied while the next is read
+    auto read = [&](int to, int slot, int k) {
+#pragma unroll
+        for (int i = 0; i < TM; i += 4) readFour(&fromA[to][i], &tileA[slot][k][row + i * LANE_ROWS]);
+#pragma unroll
+        for (int j = 0; j < TN; j += 4) readFour(&fromB[to][j], &tileB[slot][k][col + j * LANE_COLS]);
+    };
+    read(0, 0, 0);
+
+    int slot = 0;
+    for (int start = 0; start < n; start += BK) {
+        const int next = slot == STAGES - 1 ? 0 : slot + 1;
+        const int fill = slot == 0 ? STAGES - 1 : slot - 1;  // the slot read last time: free since the last barrier
+        copy.start(tileA[fill], tileB[fill]);
+#pragma unroll
+        for (int k = 0; k < BK; ++k) {
+            if (k == BK - 1) {
+                copy.finish(tileA[fill], tileB[fill]);
+                copy.template wait<STAGES - 2>();
+                __syncthreads();  // the next tiles are whole, and everyone has read these
+            }
+            read((k + 1) % 2, k == BK - 1 ? next : slot, (k + 1) % BK);
+            // Back and forth along the patch's rows: every multiply-add shares an operand with the one before it, which
+            // spares a register read; three reads would cost the multiply-add a second cycle.
+#pragma unroll
+            for (int i = 0; i < TM; ++i)
+#pragma unroll
+                for (int step = 0; step < TN; ++step) {
+                    const int j = i % 2 == 0 ? step : TN - 1 - step;
+                    sum[i][j] += fromA[k % 2][i] * fromB[k % 2][j];
+                }
+        }
+        slot = next;
+    }
+#pragma unroll
+    for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int j = 0; j < TN; j += 4) {
+            const int toRow = blockRow + row + i / 4 * 4 * LANE_ROWS + i % 4, toCol = blockCol + col + j * LANE_COLS;
+            storeFour(c + size_t(toRow) * n + toCol, &sum[i][j], toRow < n ? n - toCol : 0, ALIGNED);
+        }
+}
+
+extern "C" __global__ void __launch_bounds__((STEP6.bm / STEP6.tm) * (STEP6.bn / STEP6.tn), STEP6.blocks)
+matmulWarpTiled(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
+    constexpr WarpTiles T = STEP6;
+    __shared__ __align__(16) float tileA[T.stages][T.bk][T.bm + 4];
+    __shared__ __align__(16) float tileB[T.stages][T.bk][T.bn];
+    if (n % 4 == 0)
+        warpTiled<true, T.bm, T.bn, T.bk, T.wm, T.wn, T.tm, T.tn, T.stages>(a, b, c, int(n), tileA, tileB);
+    else
+        warpTiled<false, T.bm, T.bn, T.bk, T.wm, T.wn, T.tm, T.tn, T.stages>(a, b, c, int(n), tileA, tileB);
 }
 // page: end kernels
 
