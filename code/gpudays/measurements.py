@@ -34,13 +34,18 @@ def table(kernel: str, n: int | str, values: Mapping[str, float], source: str, c
 
     Args:
         kernel: the kernel's name.
-        n: the matrix side, or "MxNxK".
+        n: the matrix side, or "MxNxK"; see `size_label`.
         values: value by metric name, in the registry's units.
         source: live, traced, shipped or published.
         card: "NVIDIA H200", …; "" for traced.
     """
     rows = [(kernel, n, name, float(value), metrics.unit(name), source, card) for name, value in values.items()]
     return validate(pd.DataFrame(rows, columns=COLUMNS)) if rows else empty()
+
+
+def size_label(m: int, n: int, k: int) -> int | str:
+    """A size as the ``n`` column holds it: the side of a square, or "MxNxK"."""
+    return m if m == n == k else f"{m}x{n}x{k}"
 
 
 def validate(measured: pd.DataFrame) -> pd.DataFrame:

@@ -42,6 +42,8 @@ SECTORS_PER_REQUEST_STORE = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_g
 TIME = "time_ms"
 TIME_MIN, TIME_MAX, TIME_MEAN = "time_ms_min", "time_ms_max", "time_ms_mean"
 GFLOPS = "gflops"
+FRACTION_OF_CUBLAS = "fraction_of_cublas"
+SPEEDUP_VS_CPU = "speedup_vs_cpu"
 
 _SPACES = {"global": "global", "local": "local (spilled)"}
 _VERBS = {"ld": "load", "st": "store"}
@@ -87,6 +89,8 @@ _ALL = [
     Metric(TIME_MAX, "time, slowest", "ms", "clock"),
     Metric(TIME_MEAN, "time, mean", "ms", "clock"),
     Metric(GFLOPS, "arithmetic rate", "GFLOP/s", "clock"),
+    Metric(FRACTION_OF_CUBLAS, "fraction of cuBLAS", "", "clock"),
+    Metric(SPEEDUP_VS_CPU, "speed-up over the CPU loop", "", "clock"),
 ]
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
