@@ -44,9 +44,11 @@ def visit_block(self: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def offer_repository(app: Sphinx) -> None:
-    """Turn the repository and issue buttons on where there is a repository to point at."""
+def settle_options(app: Sphinx) -> None:
+    """Turn the repository and issue buttons on where there is a repository to point at, and keep one search button:
+    newer releases of the theme below Jupyter Book's put a second one into a bar of its own."""
     options = app.config.html_theme_options
+    options["navbar_persistent"] = []
     published = bool(options.get("repository_url"))
     options["use_repository_button"] = options["use_issues_button"] = published
     if not published:
@@ -66,6 +68,6 @@ def drop_thebe(
 def setup(app: Sphinx) -> dict[str, object]:
     """Sphinx's entry point."""
     app.add_html_math_renderer("mathml", inline_renderers=(visit_inline, None), block_renderers=(visit_block, None))
-    app.connect("builder-inited", offer_repository, priority=100)
+    app.connect("builder-inited", settle_options, priority=100)
     app.connect("html-page-context", drop_thebe, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

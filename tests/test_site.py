@@ -1,0 +1,115 @@
+"""The site room: real Jupyter Book builds of a two-page course, made to fail in the ways that builds fail."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpudays import first_cell, notebooks, site
+
+ROOT = Path(__file__).parents[1]
+PAGE = """\
+---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+    format_version: 0.13
+kernelspec:
+  display_name: Python 3 (ipykernel)
+  language: python
+  name: python3
+---
+
+# A tiny day
+
+A request costs $\\frac{17}{2}$ sectors.
+
+```{code-cell} ipython3
+import answer
+
+print("the answer is", answer.VALUE)
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A checkout with a first page, one day, the real configuration and the real package; built once."""
+    root = tmp_path_factory.mktemp("course")
+    for name in ("book", "content"):
+        (root / name).mkdir()
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "code/gpudays", root / "code/gpudays", ignore=ignored)
+    for name in ("_config.yml", "jupytext.toml", "requirements.txt"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters:\n  - file: book/tiny\n")
+    (root / "book/intro.md").write_text("# A course\n\nWords.\n")
+    (root / "book/tiny.md").write_text(PAGE)
+    (root / "code/answer.py").write_text("VALUE = 41\n")
+    page = root / "book/tiny.md"
+    notebooks.stamp(root, page)
+    notebooks.sync(root, page)
+    site.build(root, reuse=False)
+    return root
+
+
+def html(root, name="book/tiny"):
+    return (root / f"_build/html/{name}.html").read_text("utf-8")
+
+
+def test_the_page_was_run_and_its_formula_needs_no_script(course):
+    assert "the answer is 41" in html(course)
+    assert "<mfrac>" in html(course)
+    assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', html(course))
+
+
+def test_without_a_repository_there_is_nothing_to_press_that_leads_nowhere(course):
+    assert "colab.research" not in html(course)
+    assert "mybinder" not in html(course)
+    assert "github.com/None" not in html(course)
+
+
+def test_nothing_changed_builds_nothing(course, capfd):
+    site.build(course, reuse=True)
+    assert capfd.readouterr().out.strip() == "Nothing has changed since the site was built."
+
+
+def test_a_change_in_the_package_reaches_the_page(course, capfd):
+    """Jupyter Book's own cache sees the page's cells only, and those are the same."""
+    (course / "code/answer.py").write_text("VALUE = 42\n")
+    site.build(course, reuse=True)
+    assert "the answer is 42" in html(course)
+
+
+def test_a_page_that_fails_keeps_the_good_site_and_says_why(course, capfd):
+    before = html(course)
+    (course / "code/answer.py").write_text("VALUE = undefined_name\n")
+    with pytest.raises(site.SiteError, match="previous one stays"):
+        site.build(course, reuse=True)
+    assert "undefined_name" in capfd.readouterr().out
+    assert html(course) == before
+    (course / "code/answer.py").write_text("VALUE = 42\n")
+
+
+def test_a_warning_is_an_error_in_a_build_from_nothing(course):
+    intro = course / "book/intro.md"
+    good = intro.read_text()
+    intro.write_text(good + "\n[nowhere](no-such-page.md)\n")
+    with pytest.raises(site.SiteError):
+        site.build(course, reuse=False)
+    intro.write_text(good)
+
+
+def test_once_the_repository_is_set_the_buttons_open_the_notebook(course):
+    config = course / "_config.yml"
+    config.write_text(re.sub(r'  url: ""', "  url: https://github.com/OWNER/REPOSITORY", config.read_text()))
+    page = course / "book/tiny.md"
+    assert notebooks.stamp(course, page)
+    notebooks.sync(course, page)
+    site.build(course, reuse=False)
+    assert "https://colab.research.google.com/github/OWNER/REPOSITORY/blob/main/book/tiny.ipynb" in html(course)
+    assert "https://mybinder.org/v2/gh/OWNER/REPOSITORY/main?urlpath=lab/tree/book/tiny.ipynb" in html(course)
+    assert 'href="https://github.com/OWNER/REPOSITORY"' in html(course)
+    assert first_cell.cell_source("https://github.com/OWNER/REPOSITORY", "main") in page.read_text()
