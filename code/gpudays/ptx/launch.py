@@ -11,7 +11,6 @@ import numpy as np
 
 from gpudays.ptx.model import LaunchError
 from gpudays.ptx.parser import Function, Variable
-from gpudays.ptx.storage import GlobalMemory
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -48,13 +47,9 @@ class Launch:
         x, y, _ = self.block
         return (thread % x, thread // x % y, thread // (x * y))
 
-    def block_number(self, block: Index) -> int:
-        """The place of a block index in `blocks`."""
-        return self.blocks.index(block)
-
-    def parameter_bytes(self, memory: GlobalMemory) -> list[bytes]:
+    def parameter_bytes(self, addresses: list[int]) -> list[bytes]:
         """What the card would find in parameter space: scalars as they are, arrays as their device address."""
-        return [v if isinstance(v, bytes) else memory.buffers[v].address.to_bytes(8, "little") for v in self.values]
+        return [v if isinstance(v, bytes) else addresses[v].to_bytes(8, "little") for v in self.values]
 
 
 def prepare(

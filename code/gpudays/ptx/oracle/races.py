@@ -1,4 +1,4 @@
-"""Tracer, room 5: races — two accesses to one place, one of them a write, that nothing puts in order.
+"""Oracle, room 5: races — two accesses to one place, one of them a write, that nothing puts in order.
 
 A warp is never assumed to run in step: what orders two threads is a barrier, a `bar.warp.sync`, or a release and an
 acquire. Every access is logged and the log is checked afterwards, place by place, so that no race hides behind the

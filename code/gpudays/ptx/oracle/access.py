@@ -1,4 +1,4 @@
-"""Tracer, room 4b: one memory instruction, for all active lanes: check it, account for it, do it, remember it.
+"""Oracle, room 4: one memory instruction, for all active lanes: check it, account for it, do it, remember it.
 
 check      each lane's address is aligned and inside a buffer or window; a lane that fails takes no part
 account    what the request costs: `accounting.py` says
@@ -16,15 +16,15 @@ import numpy as np
 
 from gpudays.ptx import accounting
 from gpudays.ptx import model as m
-from gpudays.ptx.flow import Body
 from gpudays.ptx.model import WARP, Access, UnsupportedInstruction
+from gpudays.ptx.oracle.arithmetic import DTYPES
+from gpudays.ptx.oracle.flow import Body
+from gpudays.ptx.oracle.races import Order, Race, RaceLog
+from gpudays.ptx.oracle.storage import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Image, place, round_up
 from gpudays.ptx.parser import TYPE_BYTES, Address, Instruction, Symbol, Vector
-from gpudays.ptx.races import Order, Race, RaceLog
-from gpudays.ptx.semantics import DTYPES
-from gpudays.ptx.storage import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Image, place, round_up
 
 if TYPE_CHECKING:
-    from gpudays.ptx.interpreter import Execution, Machine
+    from gpudays.ptx.oracle.interpreter import Execution, Machine
 
 WORDS_LOADED, WORDS_STORED = "words loaded", "words stored"
 _SPACES = ("global", "shared", "local", "const", "param")

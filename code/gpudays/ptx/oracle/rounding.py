@@ -1,4 +1,4 @@
-"""Tracer, room 2b: floating-point arithmetic that IEEE 754 pins down but NumPy lacks — fma and directed rounding.
+"""Oracle, room 1b: floating-point arithmetic that IEEE 754 pins down but NumPy lacks — fma and directed rounding.
 
 NumPy has no fused multiply-add, and rounds to nearest only. Both are made here from exact arithmetic, so that the
 interpreter shares no code with a compiled engine's `fma` instruction.

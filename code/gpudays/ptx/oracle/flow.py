@@ -1,4 +1,4 @@
-"""Tracer, room 3a: a kernel as basic blocks in the order in which diverged lanes take turns.
+"""Oracle, room 2: a kernel as basic blocks in the order in which diverged lanes take turns.
 
 Calls are expanded in place, so that what is left is one body of code. Its basic blocks are numbered so that every block
 comes after those that lead to it, and the blocks of a loop stand together. A machine that always runs the lowest

@@ -1,12 +1,12 @@
-"""Tracer, room 6: the interpreter — a small machine that runs PTX warp by warp, in NumPy, to be read and believed.
+"""Oracle, room 6: the interpreter — a small machine that runs PTX warp by warp, to be read and believed.
 
 Every register is an array of shape (warps, 32): one number per lane. The machine picks a basic block, finds the lanes
 that wait to enter it, and runs its instructions for all of those lanes at once; the others keep their values. It is
 the oracle that the compiled engine is tested against, and what draws the pictures of one warp at work.
 
-    fetch     the lowest numbered block at which a lane waits, in every warp where it is the lowest     `Machine.run`
-    execute   arithmetic from the table in `semantics`; control flow, shuffles and barriers here        `Machine.step`
-    account   requests, sectors, wavefronts of the active lanes                                         `access.py`
+    fetch     the lowest numbered block at which a lane waits, in every warp where it is the lowest: `Machine.run`
+    execute   arithmetic from the table in `arithmetic.py`; control flow, shuffles and barriers here: `Machine.step`
+    account   requests, sectors, wavefronts of the active lanes: `access.py`
     check     bounds, alignment, unwritten shared memory, races, barriers, the budget
 """
 
@@ -19,14 +19,14 @@ from functools import cached_property
 import numpy as np
 
 from gpudays.ptx import model as m
-from gpudays.ptx.access import WORDS_LOADED, WORDS_STORED, MemoryPort
-from gpudays.ptx.flow import Code, expand_calls
 from gpudays.ptx.launch import Launch
 from gpudays.ptx.model import WARP, Finding, KernelTrap, UnsupportedInstruction
+from gpudays.ptx.oracle.access import WORDS_LOADED, WORDS_STORED, MemoryPort
+from gpudays.ptx.oracle.arithmetic import DTYPES, Alu, decode
+from gpudays.ptx.oracle.flow import Code, expand_calls
+from gpudays.ptx.oracle.races import Order
+from gpudays.ptx.oracle.storage import GlobalMemory, Private, place, round_up
 from gpudays.ptx.parser import TYPE_BYTES, Function, Imm, Instruction, Module, Pair, Reg, Special, Symbol, Vector
-from gpudays.ptx.races import Order
-from gpudays.ptx.semantics import DTYPES, Alu, decode
-from gpudays.ptx.storage import GlobalMemory, Private, place, round_up
 
 FOREVER = np.int64(1) << 40
 PARKED = FOREVER  # the turn of a lane that waits at a barrier …
@@ -151,8 +151,9 @@ class Machine:
         self.local = Private(threads, port.local_size)
         self.param = Private(threads, port.param_size)
         offsets, _ = place(list(function.params))
+        addresses = [b.address for b in self.ex.memory.buffers]
         windows = self.param.bytes.reshape(threads, self.param.stride)
-        for variable, data in zip(function.params, self.launch.parameter_bytes(self.ex.memory), strict=True):
+        for variable, data in zip(function.params, self.launch.parameter_bytes(addresses), strict=True):
             at = offsets[variable.name]
             windows[:, at : at + len(data)] = np.frombuffer(data, np.uint8)
 

@@ -1,4 +1,4 @@
-"""Tracer, room 3b: where bytes live — global buffers, and the private copies of shared, local and parameter space.
+"""Oracle, room 3: where bytes live — global buffers, and the private copies of shared, local and parameter space.
 
 Addresses are what a kernel computes with; positions are where NumPy finds the byte. Global buffers lie 256 bytes apart
 at least and start at multiples of 256, as `cudaMalloc` gives them, with a gap after each so that an index one past the
