@@ -62,13 +62,13 @@ class Predictions:
 
 def _sectors(predicted: Predictions, evidence: Evidence) -> Verdict:
     claim = f"sectors per request {listed(predicted.sectors_per_request, 'g')}"
-    seen = {n: v for n in SIZES if (v := evidence.per(KERNELS, n, ev.SECTORS, ev.REQUESTS))}
+    seen = {n: v for n in SIZES if (v := evidence.values(KERNELS, n, metrics.SECTORS_PER_REQUEST))}
     if not seen:
         return cannot("1", claim, f"no requests and sectors of {evidence.card or 'any card'} here")
     holds = all(close(values, predicted.sectors_per_request) for values in seen.values())
     figures = "; ".join(f"{listed(values)} at {n}" for n, values in seen.items())
     reason = "the lanes' addresses decide it, so every card agrees" if holds else "off by more than 2 %"
-    return decide("1", claim, holds, f"{figures} ({evidence.sources(ev.SECTORS)})", reason)
+    return decide("1", claim, holds, f"{figures} ({evidence.sources(metrics.SECTORS_PER_REQUEST)})", reason)
 
 
 def _requests(predicted: Predictions, evidence: Evidence) -> Verdict:

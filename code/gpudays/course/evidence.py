@@ -60,11 +60,6 @@ class Evidence:
         found = [self.get(kernel, n, metric) for kernel in kernels]
         return None if None in found else tuple(f.value for f in found if f)
 
-    def per(self, kernels: tuple[str, ...], n: int | str, above: str, below: str) -> tuple[float, ...] | None:
-        """One metric over another, a value a kernel: sectors per request, say; None if any is missing."""
-        top, bottom = self.values(kernels, n, above), self.values(kernels, n, below)
-        return tuple(a / b for a, b in zip(top, bottom, strict=True)) if top and bottom and all(bottom) else None
-
     def gains(self, kernels: tuple[str, ...], n: int | str, metric: str = TIME) -> tuple[float, ...] | None:
         """How many times smaller a metric gets from each kernel to the next: speed-ups, for times."""
         found = self.values(kernels, n, metric)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpudays import measurements
 from gpudays.course.models import TILE, ceil_div, naive_loads_per_thread, tiled_loads_per_thread
 
 Size = tuple[int, int, int]
@@ -94,8 +95,7 @@ def square(n: int) -> Size:
 
 def label(size: Size) -> int | str:
     """A size as the measurements table writes it: 512 for a square, "35x19x79" (m x n x k) for anything else."""
-    m, n, k = size
-    return n if m == n == k else f"{m}x{n}x{k}"
+    return measurements.size_label(*size)
 
 
 def rows_from_y(tile: int = TILE) -> Callable[[Size], Grid]:
