@@ -6,6 +6,8 @@ import copy
 import re
 from dataclasses import replace
 
+import numpy as np
+
 from gpudays import compiler
 from gpudays.ptx import launch as launches
 from gpudays.ptx.model import Access, LaunchError
