@@ -10,6 +10,11 @@ _HOMES = {
     "CompileError": "compiler",
     "KernelNotFound": "compiler",
     "Program": "compiler",
+    "trace_accesses": "microscope",
+    "Access": "ptx.model",
+    "Finding": "ptx.model",
+    "LaunchError": "ptx.model",
+    "UnsupportedInstruction": "ptx.model",
 }
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpudays import compiler
-from gpudays.ptx import launch as launches
+from gpudays import compiler, launches
+from gpudays.ptx.launch import prepare
 from gpudays.ptx.model import Access, LaunchError
 from gpudays.ptx.oracle.interpreter import interpret
 from gpudays.ptx.parser import parse
@@ -48,9 +48,12 @@ def trace_accesses(
         CompileError, LaunchError, UnsupportedInstruction: as `gpudays.trace` does.
     """
     program = compiler.compile(source, arch=arch, options=options, names=(name,))
+    signature = program.kernel(name)
+    launches.check_launch(program, signature, grid, block, shared_bytes)
+    launches.check_arguments(signature, args)
     module = parse(program.ptx)
-    kernel = module.functions[program.kernel(name).mangled]
-    launch = launches.prepare(kernel, grid, block, copy.deepcopy(list(args)), shared_bytes, [tuple(at_block)])
+    kernel = module.functions[signature.mangled]
+    launch = prepare(kernel, grid, block, copy.deepcopy(list(args)), shared_bytes, [tuple(at_block)])
     if not 0 <= warp < -(-launch.threads // 32):
         raise LaunchError(f"warp {warp}: a block of {launch.threads} threads has {-(-launch.threads // 32)} warps")
     run = interpret(module, kernel, launch, check_races=False, watch=(0, warp), limit=limit)
