@@ -230,6 +230,7 @@ def warp_sectors(loads: Sequence[WarpLoad], n: int) -> Picture:
     matrices = [m for m in ("A", "B") if any(load.matrix == m for load in loads)]
     heights = [_window([load for load in loads if load.matrix == m], n)[1] for m in matrices]
     picture = Picture("warp_sectors", (10.0, 1.6 + 0.235 * sum(heights)))
+    picture.suptitle(f"First loads of one warp at N = {n}, traced", fontsize=9, color="#444444")
     axes = picture.subplots(len(matrices), len(steps), squeeze=False, height_ratios=heights)
     for load in loads:
         axis = axes[matrices.index(load.matrix)][steps.index(load.step)]

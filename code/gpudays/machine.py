@@ -74,7 +74,7 @@ class Machine:
         if self.card is None:
             return (
                 f"No GPU ({self.why_no_card}): {compiler} compiles, the tracer checks the answers and counts what "
-                f"addresses decide; times and the other counters are {rest}."
+                f"addresses decide. Times and the other counters: {rest}."
             )
         live = f"{self.card}: compiled by {compiler}, answers and times are live"
         if self.counters.allowed:

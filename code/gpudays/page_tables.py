@@ -85,7 +85,8 @@ def speedups(evidence: Evidence, steps: Sequence[Step], sizes: Sequence[int | st
     columns = ["N", *(f"step {move}" for move in moves)]
     formats = {"N": "d"} | {name: ".2f" for name in columns[1:]}
     source = evidence.sources(metrics.TIME) or NOTHING.format(what="times", day=day)
-    return Shown(pd.DataFrame(rows, columns=columns), source, formats, "Times faster, by the medians above.")
+    note = "Times faster, by the medians above." if rows else ""
+    return Shown(pd.DataFrame(rows, columns=columns), source, formats, note)
 
 
 def traced(counts: pd.DataFrame, day: Day, sizes: Sequence[Size]) -> Shown:

@@ -24,6 +24,7 @@ from gpudays.tables import Shown
 
 WHOLE_UP_TO = 512  # what the tracer verifies whole; above, a sample of blocks
 FEW_REPEATS = 3  # for sizes past the L2, where a launch takes long and hardly varies
+FIRST_ACCESSES = 16  # of a warp: its first loads of A and of B are among them
 
 
 class Predicted(Protocol):
@@ -196,7 +197,9 @@ class Session:
         a, b = verify.inputs(size)
         for step in self.steps:
             args = [a, b, np.empty(size[:2], np.float32), *self.runs(source).arguments(step.kernel, size)]
-            accesses = gpudays.trace_accesses(source, step.kernel, grid=step.grid(size), block=step.block, args=args)
+            accesses = gpudays.trace_accesses(
+                source, step.kernel, grid=step.grid(size), block=step.block, args=args, limit=FIRST_ACCESSES
+            )
             for place, matrix in enumerate("AB"):
                 found.append(
                     figures.WarpLoad(f"step {step.number}", matrix, *_first_load(accesses, place, step.kernel))

@@ -45,10 +45,14 @@ class Shown:
         return f"Source: {self.source}." + (f"\n{self.note}" if self.note else "")
 
     def __repr__(self) -> str:
+        if self.frame.empty:
+            return self.caption
         with pd.option_context("display.width", 200, "display.max_colwidth", None):
             return f"{self.text().to_string(index=self.index)}\n{self.caption}"
 
     def _repr_html_(self) -> str:
+        if self.frame.empty:
+            return f"<p>{html.escape(self.caption)}</p>"
         with pd.option_context("display.max_colwidth", None):
             table = self.text().to_html(index=self.index, border=0)
         return f"{table}\n<p><small>{html.escape(self.caption).replace(chr(10), '<br>')}</small></p>"
