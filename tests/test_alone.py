@@ -1,4 +1,4 @@
-"""A page outside its checkout, as Colab opens it: the .ipynb alone in an empty folder, its repository a file:// clone."""
+"""A page outside its checkout, as Colab opens it: the .ipynb alone in an empty folder, the course a file:// clone."""
 
 import shutil
 import subprocess
