@@ -16,7 +16,7 @@
 // A block computes BM × BN outputs from tiles of BM × BK and BK × BN floats; a thread computes a TM × TN patch of them.
 // Each float that a thread reads from shared memory is used TN (or TM) times, not once.
 #ifndef REGISTER_TILES
-#define REGISTER_TILES 128, 128, 8, 8, 8  // BM, BN, BK, TM, TN
+#define REGISTER_TILES 128, 128, 16, 8, 8  // BM, BN, BK, TM, TN
 #endif
 
 template <int BM, int BN, int BK, int TM, int TN>
@@ -29,21 +29,24 @@ __device__ void registerTile(const float* __restrict__ a, const float* __restric
     __shared__ float tileA[BM][BK];
     __shared__ float tileB[BK][BN];
     const int size = int(n), blockRow = blockIdx.y * BM, blockCol = blockIdx.x * BN;
+    const int rows = size - blockRow, cols = size - blockCol;  // how much of the matrix is left from this tile on
     // Patch row i is tile row y + i · ROWS, not y · TM + i: then neighbouring threads read neighbouring words.
     const int x = threadIdx.x % COLS, y = threadIdx.x / COLS;
 
     float sum[TM][TN] = {};
-    for (int start = 0; start < size; start += BK) {
+    a += blockRow * n;
+    b += blockCol;
+    for (int depth = size; depth > 0; depth -= BK) {  // a and b point to the tiles, depth steps of k are left
         for (int first = 0; first < BM * BK; first += THREADS) {
             const int row = (first + threadIdx.x) / BK, k = (first + threadIdx.x) % BK;
-            const bool inside = blockRow + row < size && start + k < size;
-            tileA[row][k] = inside ? a[(blockRow + row) * n + start + k] : 0.0f;
+            tileA[row][k] = row < rows && k < depth ? a[row * size + k] : 0.0f;
         }
         for (int first = 0; first < BK * BN; first += THREADS) {
             const int k = (first + threadIdx.x) / BN, col = (first + threadIdx.x) % BN;
-            const bool inside = start + k < size && blockCol + col < size;
-            tileB[k][col] = inside ? b[(start + k) * n + blockCol + col] : 0.0f;
+            tileB[k][col] = k < depth && col < cols ? b[k * size + col] : 0.0f;
         }
+        a += BK;
+        b += BK * n;
         __syncthreads();
 
 #pragma unroll
@@ -56,10 +59,11 @@ __device__ void registerTile(const float* __restrict__ a, const float* __restric
         }
         __syncthreads();
     }
+    c += blockRow * n + blockCol;
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; ++j) {
-            const int row = blockRow + y + i * ROWS, col = blockCol + x + j * COLS;
-            if (row < size && col < size) c[row * n + col] = sum[i][j];
+            const int row = y + i * ROWS, col = x + j * COLS;
+            if (row < rows && col < cols) c[row * n + col] = sum[i][j];
         }
 }
 
@@ -70,14 +74,15 @@ matmulRegisterTile(const float* __restrict__ a, const float* __restrict__ b, flo
 
 // ---- Step 5: 128 bits at a time ------------------------------------------------------------------------------------
 #ifndef VECTOR_TILES
-#define VECTOR_TILES 128, 128, 8, 8, 8  // BM, BN, BK, TM, TN
+#define VECTOR_TILES 128, 64, 16, 8, 8  // BM, BN, BK, TM, TN
 #endif
 
 // Four neighbouring floats of a row, of which `inside` lie inside the matrix; the others read as zero. Only when n is a
 // multiple of 4 does every row start on a 16-byte boundary, as a 128-bit access must; else the four move one by one.
-__device__ float4 loadFour(const float* from, int inside, bool aligned) {
+template <bool ALIGNED>
+__device__ float4 loadFour(const float* from, int inside) {
     float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (aligned) {
+    if (ALIGNED) {
         if (inside > 0) four = *reinterpret_cast<const float4*>(from);
     } else {
         if (inside > 0) four.x = from[0];
@@ -88,8 +93,9 @@ __device__ float4 loadFour(const float* from, int inside, bool aligned) {
     return four;
 }
 
-__device__ void storeFour(float* to, const float* four, int inside, bool aligned) {
-    if (aligned) {
+template <bool ALIGNED>
+__device__ void storeFour(float* to, const float* four, int inside) {
+    if (ALIGNED) {
         if (inside > 0) *reinterpret_cast<float4*>(to) = {four[0], four[1], four[2], four[3]};
     } else {
         for (int j = 0; j < 4; ++j)
@@ -103,24 +109,22 @@ __device__ void readFour(float* four, const float* shared) {
     four[0] = read.x, four[1] = read.y, four[2] = read.z, four[3] = read.w;
 }
 
-template <int BM, int BN, int BK, int TM, int TN>
-__device__ void vectorLoads(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
+template <bool ALIGNED, int BM, int BN, int BK, int TM, int TN>
+__device__ void vectorLoads(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n,
+                            float (&tileA)[BK][BM + 4], float (&tileB)[BK][BN]) {
     constexpr int THREADS = patchThreads<BM, BN, BK, TM, TN>, ROWS = BM / TM, COLS = BN / TN;
     static_assert(BM * BK / 4 % THREADS == 0 && BK * BN / 4 % THREADS == 0, "every thread loads equally many float4");
-    // A's tile is stored transposed: four rows of one k are then neighbours, and a thread reads them in one go.
-    // The padding moves the next k four banks on, so that the threads that store a column do not meet in one bank.
-    __shared__ __align__(16) float tileA[BK][BM + 4];
-    __shared__ __align__(16) float tileB[BK][BN];
     const int size = int(n), blockRow = blockIdx.y * BM, blockCol = blockIdx.x * BN;
+    const int rows = size - blockRow, cols = size - blockCol;
     const int x = threadIdx.x % COLS, y = threadIdx.x / COLS;
-    const bool aligned = n % 4 == 0;
 
     float sum[TM][TN] = {};
-    for (int start = 0; start < size; start += BK) {
+    a += blockRow * n;
+    b += blockCol;
+    for (int depth = size; depth > 0; depth -= BK) {
         for (int first = 0; first < BM * BK / 4; first += THREADS) {
             const int row = (first + threadIdx.x) / (BK / 4), k = (first + threadIdx.x) % (BK / 4) * 4;
-            const int inside = blockRow + row < size ? size - start - k : 0;
-            const float4 four = loadFour(a + (blockRow + row) * n + start + k, inside, aligned);
+            const float4 four = loadFour<ALIGNED>(a + row * size + k, row < rows ? depth - k : 0);
             tileA[k + 0][row] = four.x;
             tileA[k + 1][row] = four.y;
             tileA[k + 2][row] = four.z;
@@ -128,10 +132,11 @@ __device__ void vectorLoads(const float* __restrict__ a, const float* __restrict
         }
         for (int first = 0; first < BK * BN / 4; first += THREADS) {
             const int k = (first + threadIdx.x) / (BN / 4), col = (first + threadIdx.x) % (BN / 4) * 4;
-            const int inside = start + k < size ? size - blockCol - col : 0;
-            const float4 four = loadFour(b + (start + k) * n + blockCol + col, inside, aligned);
+            const float4 four = loadFour<ALIGNED>(b + k * size + col, k < depth ? cols - col : 0);
             *reinterpret_cast<float4*>(&tileB[k][col]) = four;
         }
+        a += BK;
+        b += BK * n;
         __syncthreads();
 
 #pragma unroll
@@ -145,17 +150,31 @@ __device__ void vectorLoads(const float* __restrict__ a, const float* __restrict
         }
         __syncthreads();
     }
+    c += blockRow * n + blockCol;
     for (int i = 0; i < TM; ++i)
         for (int j = 0; j < TN; j += 4) {
-            const int row = blockRow + i / 4 * 4 * ROWS + y * 4 + i % 4, col = blockCol + j * COLS + x * 4;
-            storeFour(c + row * n + col, &sum[i][j], row < size ? size - col : 0, aligned);
+            const int row = i / 4 * 4 * ROWS + y * 4 + i % 4, col = j * COLS + x * 4;
+            storeFour<ALIGNED>(c + row * n + col, &sum[i][j], row < rows ? cols - col : 0);
         }
+}
+
+template <int BM, int BN, int BK, int TM, int TN>
+__device__ void vectorLoads(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
+    // A's tile is stored transposed: four rows of one k are then neighbours, and a thread reads them in one go.
+    // The padding moves the next k four banks on, so that the threads that store a column do not meet in one bank.
+    __shared__ __align__(16) float tileA[BK][BM + 4];
+    __shared__ __align__(16) float tileB[BK][BN];
+    if (n % 4 == 0)
+        vectorLoads<true, BM, BN, BK, TM, TN>(a, b, c, n, tileA, tileB);
+    else
+        vectorLoads<false, BM, BN, BK, TM, TN>(a, b, c, n, tileA, tileB);
 }
 
 extern "C" __global__ void __launch_bounds__(patchThreads<VECTOR_TILES>)
 matmulVectorLoads(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
     vectorLoads<VECTOR_TILES>(a, b, c, n);
 }
+
 // ---- Step 6: warp tiles, and the next tiles on their way while these are used --------------------------------------
 // Tile of a block, of a warp, of a thread; shared tiles in flight; blocks that shall fit on one multiprocessor.
 struct WarpTiles {
@@ -244,12 +263,12 @@ struct TileCopy {
 #pragma unroll
         for (int i = 0; i < BM * BK / 4 / THREADS; ++i) {
             const int at = threadIdx.x + i * THREADS, row = at / (BK / 4), k = at % (BK / 4) * 4;
-            fromA[i] = loadFour(a + row * n + k, row < rows ? depth - k : 0, ALIGNED);
+            fromA[i] = loadFour<ALIGNED>(a + row * n + k, row < rows ? depth - k : 0);
         }
 #pragma unroll
         for (int i = 0; i < BK * BN / 4 / THREADS; ++i) {
             const int at = threadIdx.x + i * THREADS, k = at / (BN / 4), col = at % (BN / 4) * 4;
-            fromB[i] = loadFour(b + k * n + col, k < depth ? cols - col : 0, ALIGNED);
+            fromB[i] = loadFour<ALIGNED>(b + k * n + col, k < depth ? cols - col : 0);
         }
         advance();
     }
@@ -331,7 +350,7 @@ __device__ void warpTiled(const float* __restrict__ a, const float* __restrict__
 #pragma unroll
         for (int j = 0; j < TN; j += 4) {
             const int toRow = blockRow + row + i / 4 * 4 * LANE_ROWS + i % 4, toCol = blockCol + col + j * LANE_COLS;
-            storeFour(c + size_t(toRow) * n + toCol, &sum[i][j], toRow < n ? n - toCol : 0, ALIGNED);
+            storeFour<ALIGNED>(c + size_t(toRow) * n + toCol, &sum[i][j], toRow < n ? n - toCol : 0);
         }
 }
 
