@@ -20,6 +20,7 @@ from gpudays.ptx.model import (
     GLOBAL_LD_REQUESTS,
     GLOBAL_LD_SECTORS,
     SHARED_LD_REQUESTS,
+    Finding,
     LaunchError,
     UnsupportedInstruction,
 )
@@ -122,8 +123,7 @@ def _safe(name: str, attempt: Attempt) -> Stage:
             except (LaunchError, UnsupportedInstruction) as problem:
                 raise _Caught(f"{kernel} at {label(size)}: {problem}", "") from problem
             if findings:
-                more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-                raise _Caught(f"{kernel} at {label(size)}: {findings[0].message}{more}", findings[0].kind)
+                raise _Caught(f"{kernel} at {label(size)}: {_told(attempt.student.source, findings)}", findings[0].kind)
 
         try:
             attempt.small[kernel] = verify.verify(run, attempt.exercise.small_sizes, kernel)
@@ -131,6 +131,16 @@ def _safe(name: str, attempt: Attempt) -> Stage:
             seen, kind = caught.args
             return Stage(name, FAILED, (seen,), HINTS.get(kind, ""))
     return Stage(name, PASSED, (f"no finding at {_sizes(attempt.exercise.small_sizes)}",))
+
+
+def _told(source: str, findings: list[Finding]) -> str:
+    """The first finding with the student's line, and how many others there are."""
+    first, lines = findings[0], source.splitlines()
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    shown = [
+        f"{n:5d} | {lines[n - 1]}" for n in dict.fromkeys((first.line, first.other_line or 0)) if 0 < n <= len(lines)
+    ]
+    return "\n".join([f"{first.kind}: {first.message}{more}", *shown])
 
 
 # ---- correct ---------------------------------------------------------------------------------------------------------
@@ -237,8 +247,8 @@ def _why_so_many(loads: float, total: dict[str, float], size: Size) -> str:
     if loads >= 2 * size[2]:
         shared = total[SHARED_LD_REQUESTS]
         reuse = "reads nothing from shared memory" if not shared else "reads shared memory, but not instead"
-        return f"That is 2K: every operand still comes from global memory, as in step 2; the kernel {reuse}"
-    return "More than one float of A and one of B per tile step, and the slack"
+        return f"That is 2 × {size[2]}: every operand still comes from global memory, as in step 2; the kernel {reuse}"
+    return "More than one float of A and one of B per tile step, and 8 to spare"
 
 
 def _fewer_sectors(attempt: Attempt, fewer: str, than: str, size: Size) -> list[str]:
@@ -268,7 +278,7 @@ def _order(name: str, attempt: Attempt) -> Stage:
     if not attempt.on_gpu:
         for order in orders:
             for size in (*order.gated, *order.reported):
-                attempt.ratios.append(Ratio(_speedup(order, size), None, "not gated: no GPU", NOT_GATED))
+                attempt.ratios.append(Ratio(_speedup(order, size), None, _needs(order, size), f"{NOT_GATED}: no GPU"))
         return Stage(name, NOT_GATED, (f"not gated: no GPU ({gpu.why_no_gpu()})",))
     sizes = dict.fromkeys(size for order in orders for size in (*order.gated, *order.reported))
     times = {size: _times(attempt, size) for size in sizes}
@@ -292,9 +302,12 @@ def _gate(attempt: Attempt, order: Order, size: Size, times: dict[str, gpu.Timin
     ratio = times[order.slower].median / times[order.faster].median
     gated = size in order.gated
     status = NOT_GATED if not gated else PASSED if ratio > order.at_least else FAILED
-    needs = f"above {order.at_least:g}" if gated else "reported only"
-    attempt.ratios.append(Ratio(_speedup(order, size), ratio, needs, status))
+    attempt.ratios.append(Ratio(_speedup(order, size), ratio, _needs(order, size), status))
     return "" if status != FAILED else f"{_speedup(order, size)} is {ratio:.2f}, and has to be above {order.at_least:g}"
+
+
+def _needs(order: Order, size: Size) -> str:
+    return f"above {order.at_least:g}" if size in order.gated else "reported only"
 
 
 def _speedup(order: Order, size: Size) -> str:
