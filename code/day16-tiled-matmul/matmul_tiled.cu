@@ -142,15 +142,17 @@ Options parse(int argc, char** argv) {
 void report(const Options& options, const std::vector<Timing>& timings, const std::string& card) {
     const Size size = options.size;
     Table shown({"MxNxK", "kernel", "time ms", "GFLOP/s", "loads/thread"});
-    Table csv({"m", "n", "k", "kernel", "ms_mean", "ms_min", "ms_max", "gflops", "loads_per_thread", "card"});
+    Table csv({"m", "n", "k", "kernel", "ms_median", "ms_mean", "ms_min", "ms_max", "gflops", "loads_per_thread",
+               "card"});
     for (size_t i = 0; i < timings.size(); ++i) {
         const Timing& timing = timings[i];
         const std::string name = options.variants[i].name;
         const std::string rate = fixed(gflops(size, timing.mean), 1);
         const std::string loads = std::to_string(loadsPerThread(options.variants[i], size.k));
         shown.add({size.text(), name, fixed(timing.mean, 4), rate, loads});
-        csv.add({std::to_string(size.m), std::to_string(size.n), std::to_string(size.k), name, fixed(timing.mean, 6),
-                 fixed(timing.min, 6), fixed(timing.max, 6), rate, loads, card});
+        csv.add({std::to_string(size.m), std::to_string(size.n), std::to_string(size.k), name,
+                 fixed(timing.median, 6), fixed(timing.mean, 6), fixed(timing.min, 6), fixed(timing.max, 6), rate, loads,
+                 card});
     }
     shown.print();
     const int naiveLoads = loadsPerThread(NAIVE, size.k), tiledLoads = loadsPerThread(TILED, size.k);
