@@ -37,6 +37,10 @@ DRAM_READ = "dram__bytes_read.sum"
 DRAM_WRITE = "dram__bytes_write.sum"
 DRAM_BYTES = "dram__bytes_read.sum+dram__bytes_write.sum"
 GPU_TIME = "gpu__time_duration.sum"
+INSTRUCTIONS = "smsp__inst_executed.sum"
+REGISTERS = "launch__registers_per_thread"
+FMA_PIPE = "sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_active"
+ISSUE_ACTIVE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
 SECTORS_PER_REQUEST = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
 SECTORS_PER_REQUEST_STORE = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio"
 TIME = "time_ms"
@@ -45,6 +49,14 @@ GFLOPS = "gflops"
 FRACTION_OF_CUBLAS = "fraction_of_cublas"
 SPEEDUP_VS_CPU = "speedup_vs_cpu"
 
+# Why a warp waits: the reasons of Nsight Compute's "Warp State Statistics", those a matrix multiply can meet.
+STALLS = {
+    reason: f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
+    for reason in (
+        "barrier", "dispatch_stall", "lg_throttle", "long_scoreboard", "math_pipe_throttle", "mio_throttle",
+        "no_instruction", "not_selected", "short_scoreboard", "wait",
+    )
+}  # fmt: skip
 _SPACES = {"global": "global", "local": "local (spilled)"}
 _VERBS = {"ld": "load", "st": "store"}
 
@@ -80,6 +92,14 @@ _ALL = [
     Metric(DRAM_WRITE, "DRAM bytes written", "byte", "hardware"),
     Metric(DRAM_BYTES, "DRAM bytes", "byte", "hardware"),
     Metric(GPU_TIME, "duration under the profiler", "ns", "clock"),
+    Metric(INSTRUCTIONS, "machine instructions, per warp", "inst", "hardware"),
+    Metric(REGISTERS, "registers per thread", "register/thread", "hardware"),
+    Metric(FMA_PIPE, "FP32 pipe busy", "%", "hardware"),
+    Metric(ISSUE_ACTIVE, "issue slots busy", "%", "hardware"),
+    *(
+        Metric(name, f"stalled warps: {reason.replace('_', ' ')}", "warp", "hardware")
+        for reason, name in STALLS.items()
+    ),
     Metric(m.LOADS_PER_THREAD, "floats loaded per thread", "float/thread", "program"),
     Metric(m.STORES_PER_THREAD, "floats stored per thread", "float/thread", "program"),
     Metric(m.WARP_INSTRUCTIONS, "PTX instructions, per warp", "inst", "program"),
@@ -99,6 +119,7 @@ COUNTED_BY_ADDRESS = tuple(x.name for x in _ALL if x.decided_by == "address" and
 COUNTED_BY_HARDWARE = (
     SM_THROUGHPUT, MEMORY_THROUGHPUT, WARPS_ACTIVE, L2_HIT_RATE, DRAM_READ, DRAM_WRITE, GPU_TIME,
 )  # fmt: skip
+EXPLAINING = (INSTRUCTIONS, REGISTERS, FMA_PIPE, ISSUE_ACTIVE, *STALLS.values())
 
 
 def plain(name: str) -> str:
