@@ -1,5 +1,6 @@
 """The capture room, end to end with stand-ins for nvcc, ncu, nsys and the card: what is written, what failure costs."""
 
+import dataclasses
 import json
 import os
 import stat
@@ -162,6 +163,17 @@ def test_a_timeline_that_stops_halfway_says_why_and_leaves_nothing(host):
 def test_a_program_that_does_not_build_stops_the_rest(host):
     (failure,) = capture.capture(PLAN, host(broken=True))
     assert failure.startswith("build: nvcc") and "exit 2" in failure and "error: no" in failure
+
+
+def test_without_cublas_the_rest_is_measured_and_the_lack_told(host, tmp_path):
+    root = host()
+    nvcc = tmp_path / "tools" / "nvcc"
+    imports = "import shutil, sys\n"
+    nvcc.write_text(nvcc.read_text().replace(imports, f"{imports}assert '-lcublas' not in sys.argv\n"))
+    plan = dataclasses.replace(PLAN, flags=capture.CUBLAS)
+    (failure,) = capture.capture(plan, root)
+    assert failure.startswith("build: without -DWITH_CUBLAS -lcublas, since nvcc")
+    assert (root / "content" / "profiles" / "optimizing-matmul-1" / "optimizing-matmul-1.timing.csv").exists()
 
 
 def test_the_command_ends_with_1_when_a_step_failed(host, monkeypatch):

@@ -201,7 +201,7 @@ def capture(
                 step()
             except (StepFailed, profiler.ProfilerRefused, profiles.ProfileError, OSError) as problem:
                 run.failures.append(f"{title}: {problem}")
-            if title == "build" and run.failures:
+            if title == "build" and not (run.build / plan.program).exists():
                 break
         tell("evidence", len(steps), len(steps))
         machine = _machine(run, card)
@@ -214,7 +214,14 @@ def _build(run: Run, arch: str) -> None:
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     sources = [f"code/{source}" for source in run.plan.sources]
     program = str(run.build / run.plan.program)
-    run.execute([nvcc, "-std=c++17", "-O3", f"-arch={arch}", "-lineinfo", "-o", program, *sources, *run.plan.flags])
+    command = [nvcc, "-std=c++17", "-O3", f"-arch={arch}", "-lineinfo", "-o", program, *sources]
+    try:
+        run.execute([*command, *run.plan.flags])
+    except StepFailed as problem:
+        if not run.plan.flags:
+            raise
+        run.execute(command)
+        run.failures.append(f"build: without {' '.join(run.plan.flags)}, since {problem}")
 
 
 def _time(run: Run) -> None:
