@@ -50,8 +50,8 @@ def test_every_launch_covers_c_and_no_block_is_idle(day):
             x, y = step.grid(size)
             rows_from_x = step.kernel == "matmulStridedRows"
             across, down = (size[0], size[1]) if rows_from_x else (size[1], size[0])
-            assert 0 <= x * step.block[0] - across < step.block[0]
-            assert 0 <= y * step.block[1] - down < step.block[1]
+            assert 0 <= x * step.covers[0] - across < step.covers[0]
+            assert 0 <= y * step.covers[1] - down < step.covers[1]
 
 
 def test_scalars_have_the_declared_width():

@@ -79,9 +79,14 @@ class Runs:
         sizes = self.day.scalars((1, 1, 1))
         return ["size_t n"] if len(sizes) == 1 else ["int m", "int n", "int k"]
 
-    def step(self, kernel: str) -> Step:
-        """The day's step that gives this kernel its launch."""
-        return self.day.step(kernel)
+    def step(self, kernel: str, arch: str | None = None) -> Step:
+        """The step with the launch that this source's kernel needs on an architecture (default: the tracer's)."""
+        return self.day.launch(kernel, self.source, arch or self.arch)
+
+    def step_on_card(self, kernel: str) -> Step:
+        """The step as it is launched on this machine's card."""
+        card = gpu.device()
+        return self.step(kernel, card.arch if card else None)
 
     def trace(
         self,
@@ -127,13 +132,13 @@ class Runs:
 
     def launch(self, kernel: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size) -> None:
         """Run on the card; C (and, if the kernel is so written, A and B) are changed in place."""
-        step = self.step(kernel)
+        step = self.step_on_card(kernel)
         args = [a, b, c, *self.arguments(kernel, size)]
         gpu.launch(self.source, kernel, step.grid(size), step.block, args, step.shared_bytes)
 
     def time(self, kernel: str, size: Size, repeats: int | None = None) -> gpu.Timing:
         """Time on the card with CUDA events, the day's warm-ups and repeats."""
-        step = self.step(kernel)
+        step = self.step_on_card(kernel)
         a, b = verify.inputs(size)
         args = [a, b, np.empty(size[:2], np.float32), *self.arguments(kernel, size)]
         return gpu.time_kernel(
@@ -159,25 +164,39 @@ def sample_blocks(grid: Sequence[int], count: int = 32, seed: int = 1) -> list[B
     return [(number % width, number // width, 0) for number in sorted(chosen)]
 
 
-def verify_sample(runs: Runs, kernel: str, size: Size, count: int = 32) -> tuple[list[verify.Problem], float, int]:
+def verify_sample(
+    runs: Runs, kernel: str, size: Size, count: int | None = None
+) -> tuple[list[verify.Problem], float, int]:
     """Run a sample of a launch's blocks in the tracer and hold what they wrote against float64.
 
-    Which elements a block writes is the kernel's business: each block has to write as many as it has threads (sizes
-    that are multiples of the block), and all that is written has to be right.
+    Which elements a block writes is the kernel's business: each block has to write as many as it computes (where a
+    thread computes one, at sizes that are multiples of the block), and all that is written has to be right.
+
+    Args:
+        runs, kernel, size: what is run.
+        count: how many blocks (default: 32, or fewer where a block computes more than 256 elements, but at least 4).
 
     Returns:
         Problems (at most one), largest relative error, number of blocks run.
     """
     step = runs.step(kernel)
-    blocks = sample_blocks(step.grid(size), count)
+    blocks = sample_blocks(step.grid(size), count or max(4, 32 * 256 // (step.covers[0] * step.covers[1])))
     a, b = verify.inputs(size)
     c = np.full(size[:2], np.nan, np.float32)
     result = runs.trace(kernel, a, b, c, size, blocks)
     if result.findings:
         return [verify.Problem("wrong", kernel, size, str(result.findings[0]))], float("inf"), len(blocks)
-    written, expected = ~np.isnan(c), len(blocks) * step.block[0] * step.block[1]
+    written, expected = ~np.isnan(c), sum(_elements(step, size, block) for block in blocks)
     if written.sum() != expected:
-        what = f"{len(blocks)} blocks wrote {written.sum():,} numbers that are not NaN, and have {expected:,} threads"
+        what = f"{len(blocks)} blocks wrote {written.sum():,} numbers that are not NaN, and compute {expected:,}"
         return [verify.Problem("never-written", kernel, size, what)], float("inf"), len(blocks)
     problems, worst = verify.compare(c, a, b, kernel, where=written)
     return problems, worst, len(blocks)
+
+
+def _elements(step: Step, size: Size, block: Block) -> int:
+    """Elements of C that a block computes; for those that overhang the edge, where the step says its tile."""
+    across, down = step.covers
+    if step.tile:
+        across, down = min(across, size[1] - block[0] * across), min(down, size[0] - block[1] * down)
+    return across * down

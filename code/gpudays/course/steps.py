@@ -6,12 +6,14 @@ A size is (m, n, k): C is m × n, the inner dimension is k, all matrices row-maj
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from gpudays import measurements
+from gpudays.course import tiles
 from gpudays.course.models import TILE, ceil_div, naive_loads_per_thread, tiled_loads_per_thread
+from gpudays.course.tiles import Tiles
 
 Size = tuple[int, int, int]
 Grid = tuple[int, int]
@@ -30,6 +32,7 @@ class Step:
         sectors_per_request: 32-byte sectors of a mean global load request, on paper.
         block: blockDim.
         shared_bytes: dynamic shared memory.
+        tile: columns and rows of C that a block computes, where a thread computes more than one element.
     """
 
     number: int
@@ -40,6 +43,12 @@ class Step:
     sectors_per_request: float
     block: tuple[int, int] = (TILE, TILE)
     shared_bytes: int = 0
+    tile: tuple[int, int] | None = None
+
+    @property
+    def covers(self) -> tuple[int, int]:
+        """Columns and rows of C that a block computes, in the order of its x and y."""
+        return self.tile or self.block
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,8 @@ class Day:
         profiles: folder of the shipped profiles under ``content/profiles``.
         sweep: kernels that the page compares besides its ladder, such as other tile sizes of one kernel.
         warmups, repeats: launches before and during a timing.
+        launched: for days whose sources declare their tile sizes: the step with the launch that (step, source,
+            architecture) needs; None: the step as the table has it.
     """
 
     name: str
@@ -72,6 +83,7 @@ class Day:
     sweep: tuple[Step, ...] = ()
     warmups: int = 3
     repeats: int = 10
+    launched: Callable[[Step, str, str], Step] | None = None
     by_kernel: dict[str, Step] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +98,15 @@ class Day:
         if kernel not in self.by_kernel:
             raise KeyError(f"{self.name} has no kernel {kernel!r}: it has {', '.join(self.by_kernel)}")
         return self.by_kernel[kernel]
+
+    def launch(self, kernel: str, source: str, arch: str) -> Step:
+        """The step of a kernel's name with the launch that a source needs on an architecture.
+
+        Raises:
+            KeyError: as `step` does.
+        """
+        step = self.step(kernel)
+        return self.launched(step, source, arch) if self.launched else step
 
 
 def square(n: int) -> Size:
@@ -111,6 +132,23 @@ def tiled(number: int, kernel: str, title: str, tile: int = TILE) -> Step:
 def rows_from_x(tile: int = TILE) -> Callable[[Size], Grid]:
     """The grid of the one kernel that swaps them: x over the rows of C, y over its columns."""
     return lambda size: (ceil_div(size[0], tile), ceil_div(size[1], tile))
+
+
+def patched(number: int, kernel: str, title: str, cut: Tiles, sectors: float) -> Step:
+    """A kernel whose threads compute a patch of outputs each, from tiles of A and B in shared memory."""
+    block, tile = (cut.threads, 1), (cut.bn, cut.bm)
+    return Step(number, kernel, title, cut.grid, cut.loads_per_thread, sectors, block, tile=tile)
+
+
+def as_declared(step: Step, source: str, arch: str) -> Step:
+    """The step launched as the tile sizes in its source ask for.
+
+    Raises:
+        tiles.TilesNotDeclared: the source does not say them.
+    """
+    cut = tiles.declared(source, step.kernel, arch)
+    block, tile = (cut.threads, 1), (cut.bn, cut.bm)
+    return replace(step, grid=cut.grid, loads_per_thread=cut.loads_per_thread, block=block, tile=tile)
 
 
 DAY43 = Day(
@@ -149,4 +187,22 @@ DAY16 = Day(
     ),
 )
 
-DAYS: dict[str, Day] = {day.name: day for day in (DAY16, DAY43)}
+# The tiles that stand here are an older card's; what is launched is read from the source, for the card it is for.
+DAY44 = Day(
+    name="day44",
+    title="Day 44 · Optimizing matrix multiply, part 2",
+    steps=(
+        patched(4, "matmulRegisterTile", "a patch of outputs per thread", Tiles(128, 128, 16, 8, 8), 4.0),
+        patched(5, "matmulVectorLoads", "128 bits at a time", Tiles(128, 64, 16, 8, 8), 16.0),
+        patched(6, "matmulWarpTiled", "warp tiles, loads ahead", Tiles(128, 128, 8, 8, 8, 32, 64, 2, 2), 16.0),
+    ),
+    sizes=(square(1024), square(4096)),
+    odd_sizes=(square(1), square(17), square(130), square(260)),
+    scalars=lambda size: [np.uint64(size[1])],
+    program="code/day44-matmul-2/matmul_registers.cu",
+    page="book/day44-matmul-2.md",
+    profiles="optimizing-matmul-2",
+    launched=as_declared,
+)
+
+DAYS: dict[str, Day] = {day.name: day for day in (DAY16, DAY43, DAY44)}
