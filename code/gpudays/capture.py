@@ -77,7 +77,7 @@ PLANS: dict[str, Plan] = {
     for plan in (
         Plan(
             "day16", "Day 16 · Tiled matrix multiply", "tiled-matmul", ("day16-tiled-matmul/matmul_tiled.cu",),
-            ("matmulNaive", "matmulTiled", "matmulTiled8", "matmulTiled32"), _cubes(256, 512),
+            ("matmulNaive", "matmulTiled", "matmulTiled8", "matmulTiled32"), _cubes(256, 512, 4096),
             tuple(arguments for _, arguments in _cubes(256, 512, 1024, 4096)),
         ),
         Plan(
