@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from gpudays import compiler, launches
-from gpudays.ptx.launch import prepare
 from gpudays.ptx.model import Access, LaunchError
+from gpudays.ptx.oracle.arguments import prepare
 from gpudays.ptx.oracle.interpreter import interpret
 from gpudays.ptx.parser import parse
 

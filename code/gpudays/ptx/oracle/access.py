@@ -374,8 +374,9 @@ class MemoryPort:
         block = machine.block_of[warp]
         if touch.space == "global":
             agent = block + machine.first
-            order = self.global_order
-            return self.global_log, {"agent": agent, "clock": order.clock[agent], "row": order.row_of[agent]}
+            order, thread = self.global_order, machine.thread[touch.lanes]
+            knows = {"clock": order.clock[agent], "row": order.row_of[agent]}
+            return self.global_log, {"agent": agent, "thread": thread, **knows}
         agent = machine.thread[touch.lanes]
         clock = np.stack([o.clock for o in machine.orders])[block, agent]
         row = np.stack([o.row_of for o in machine.orders])[block, agent]
@@ -437,10 +438,9 @@ class MemoryPort:
             block, other = (self.ex.launch.blocks[int(e["agent"])] for e in (race.write, race.other))
             at = int(race.write["cell"]) * self.granule
             buffer = self.ex.memory.buffers[int(np.searchsorted(self.ex.memory.starts, at, side="right")) - 1]
-            text = (
-                f"byte {at - buffer.start} of {buffer.name}: written by block {block}, {_verb(race)} by block {other}"
-            )
-            self._report_race("global-race", race, block, (0, 0, 0), text)
+            text = f"byte {at - buffer.start} of {buffer.name}: block {block} writes, block {other} {_verb(race)}"
+            thread = self.ex.launch.thread_index(int(race.write["thread"]))
+            self._report_race("global-race", race, block, thread, text)
 
     def _report_race(self, kind: str, race: Race, block, thread, text: str) -> None:
         line, other = int(race.write["line"]), int(race.other["line"])

@@ -19,9 +19,9 @@ from functools import cached_property
 import numpy as np
 
 from gpudays.ptx import model as m
-from gpudays.ptx.launch import Launch
 from gpudays.ptx.model import WARP, Finding, KernelTrap, UnsupportedInstruction
 from gpudays.ptx.oracle.access import WORDS_LOADED, WORDS_STORED, MemoryPort
+from gpudays.ptx.oracle.arguments import Launch
 from gpudays.ptx.oracle.arithmetic import DTYPES, Alu, decode
 from gpudays.ptx.oracle.flow import Code, expand_calls
 from gpudays.ptx.oracle.races import Order

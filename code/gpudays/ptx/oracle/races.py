@@ -21,8 +21,9 @@ import numpy as np
 
 ENTRY = np.dtype(
     [("group", "i4"), ("epoch", "i4"), ("cell", "i8"), ("agent", "i4"), ("line", "i4"), ("write", "?"), ("strong", "?"),
-     ("value", "u8"), ("clock", "i4"), ("row", "i4")]
+     ("value", "u8"), ("clock", "i4"), ("row", "i4"), ("thread", "i4")]
 )  # fmt: skip
+_SAME = ["group", "epoch", "cell", "agent", "write", "strong", "value", "clock", "row", "line"]  # repeats if all equal
 _COMPACT_AT = 1 << 21
 
 
@@ -113,10 +114,9 @@ def _places(entries: np.ndarray) -> np.ndarray:
 
 def _unique(entries: np.ndarray) -> np.ndarray:
     """Sorted by place, then agent, without repetitions of the same access."""
-    names = ("line", "row", "clock", "value", "strong", "write", "agent", "cell", "epoch", "group")
-    order = np.lexsort([entries[n] for n in names])
-    ordered = entries[order]
-    return ordered[np.append(True, ordered[1:] != ordered[:-1])]
+    ordered = entries[np.lexsort([entries[name] for name in reversed(_SAME)])]
+    same = ordered[_SAME]
+    return ordered[np.append(True, same[1:] != same[:-1])]
 
 
 def _spread(flags: np.ndarray, starts: np.ndarray, total: int) -> np.ndarray:

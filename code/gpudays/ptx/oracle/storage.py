@@ -124,8 +124,8 @@ class GlobalMemory(Image):
             return f"address {address:#x}, and the kernel was given no buffer"
         before = max(int(self.owner(np.array([address]))[0]), 0)
         near = min(self.buffers[before : before + 2], key=lambda b: _distance(b, address))
-        past = address + width - near.address - near.size
-        where = f"{near.address - address} bytes before the start" if past < width else f"{past} bytes past the end"
+        past = address - near.address - near.size
+        where = f"{past + 1} bytes after the end" if past >= 0 else f"reaching {past + width} bytes past the end"
         if address < near.address:
             where = f"{near.address - address} bytes before the start"
         return f"{where} of {near.name} ({near.size} bytes)"
