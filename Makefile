@@ -16,7 +16,7 @@ PAGES  := $(sort $(wildcard book/*.md book/*/*.md))
 NOTEBOOKS := $(sort $(wildcard book/*.ipynb book/*/*.ipynb))
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: book test lint unit notebooks site lab pages stamp profiles bench format clean help
+.PHONY: book test lint unit notebooks site browser gpu lab pages stamp profiles bench format clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -34,20 +34,29 @@ book: $(READY)
 lab: $(READY)
 	$(BIN)/jupyter lab book
 
-test: lint unit notebooks site
+test: lint unit notebooks site browser
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 unit: $(READY)
-	$(BIN)/python -m pytest tests -n $(JOBS) -q
+	$(BIN)/python -m pytest tests --ignore tests/site -n $(JOBS) -q
 
 notebooks: $(READY)
 	$(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) -q $(NOTEBOOKS)
 
 site: $(READY)
 	$(BIN)/python -m gpudays site
+
+# Headless Chromium over the built site; screenshots go to _build/screenshots.
+browser: $(READY) site
+	$(BIN)/python -m pytest tests/site -n $(JOBS) -q
+
+# On a machine with a card: what only a card can say, and the notebooks live.
+gpu: $(READY)
+	$(BIN)/python -m pytest tests --ignore tests/site -m gpu -q
+	$(BIN)/python -m pytest --nbval --nbval-current-env -q $(NOTEBOOKS)
 
 pages: $(READY)
 	$(BIN)/python -m gpudays sync
