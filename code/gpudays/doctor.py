@@ -150,8 +150,8 @@ def _counters() -> Item:
     permission = profiler.counters_allowed()
     remedy = {
         "permission": "on a machine of your own: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in "
-        "/etc/modprobe.d, then reboot; in a container: --cap-add=SYS_ADMIN; on a rented machine: nothing, use the traced "
-        "counts",
+        "/etc/modprobe.d, then reboot; in a container: --cap-add=SYS_ADMIN; on a rented machine: nothing, use the "
+        "traced counts",
         "no-gpu": "none needed: counts that addresses decide are traced",
         "no-ncu": f"install ncu: {TOOLKIT}",
         "in-use": "stop the other tool, or use the traced counts",
