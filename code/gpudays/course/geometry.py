@@ -18,6 +18,7 @@ WARP_SIZE = 32
 SECTOR_BYTES = 32
 FLOAT_BYTES = 4
 FLOATS_PER_SECTOR = SECTOR_BYTES // FLOAT_BYTES
+BANKS = 32
 
 
 @dataclass(frozen=True)
@@ -77,3 +78,30 @@ def count_sectors(elements: ArrayLike, element_bytes: int = FLOAT_BYTES) -> int:
 def sectors_per_request(*requests: ArrayLike, element_bytes: int = FLOAT_BYTES) -> float:
     """Mean sectors of several requests that a kernel issues equally often: one array of element indices each."""
     return sum(count_sectors(r, element_bytes) for r in requests) / len(requests)
+
+
+def count_wavefronts(words: ArrayLike, width_bytes: int = FLOAT_BYTES) -> int:
+    """How many turns shared memory takes for one read of a warp.
+
+    A turn, or wavefront, brings at most one word from each of the 32 banks, so 128 bytes; lanes that want the same word
+    share it. Wide reads therefore go by groups of lanes that want 128 bytes between them, or twice as many lanes where
+    neighbours (lane and lane ^ 1, or lane ^ 2) all want the same.
+
+    Args:
+        words: number of the first 4-byte word that each of the 32 lanes reads.
+        width_bytes: bytes that a lane reads: 4, 8 or 16.
+
+    Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 5.x, for the banks; Greg (NVIDIA),
+    forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228/2, for wide reads.
+    """
+    first, each = np.asarray(words, dtype=np.int64).ravel(), width_bytes // FLOAT_BYTES
+    lane = np.arange(WARP_SIZE)
+    paired = each > 1 and any((first == first[lane ^ step]).all() for step in (1, 2))
+    groups = each // 2 if paired else each
+    return sum(_turns(part, each) for part in np.split(first, groups))
+
+
+def _turns(first: np.ndarray, each: int) -> int:
+    """The most different words that some lanes want from one bank."""
+    wanted = np.unique(first[:, None] + np.arange(each))
+    return int(np.bincount(wanted % BANKS).max())
