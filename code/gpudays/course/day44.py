@@ -63,6 +63,11 @@ EXERCISE: Day = Day(
 )  # fmt: skip
 
 
+def swept(patch: tuple[int, int]) -> str:
+    """What the sweep's kernel of a patch is called in the measurements table: "matmulRegisterTile, 8×8"."""
+    return f"{REGISTERS}, {patch[0]}×{patch[1]}"
+
+
 def multiply_adds(size: Size) -> int:
     """Warp-wide multiply-adds of C = A·B at whole tiles: m·n·k products, 32 to an instruction."""
     return size[0] * size[1] * size[2] // WARP_SIZE
