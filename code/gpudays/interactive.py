@@ -56,7 +56,7 @@ def warp_request(block: str, width: int, element: str, order: str) -> Request:
     arguments = [matrix, matrix.copy(), np.uint64(width)]
     accesses = trace_accesses(source, "touch", (1, 1), BLOCKS[block], arguments, limit=1)
     load = next(access for access in accesses if access.op == "ld" and access.space == "global")
-    return Request(load.offsets[load.active], size, width, f"{block}, {element}, N = {width}, {order}")
+    return Request(load.offsets[load.active], size, width, f"block {block}, {element}, N = {width}, {order}")
 
 
 def fixed_states() -> str:

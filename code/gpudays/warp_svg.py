@@ -15,7 +15,7 @@ import numpy as np
 from gpudays.course.geometry import SECTOR_BYTES
 
 BLUE, GREY, INK, PAPER = "#0072B2", "#DCE6EC", "#000000", "#FFFFFF"
-LEFT, TOP, ROW, BAR = 76, 30, 17, 12  # pixels: the rows' labels, the heading, one row, the bar in it
+WIDE, LEFT, TOP, ROW, BAR = 480, 58, 44, 17, 12  # pixels: all, the rows' labels, the heading, one row, the bar in it
 
 
 @dataclass(frozen=True)
@@ -46,34 +46,38 @@ class Request:
         return len(np.unique(self.offsets)) * self.element
 
     @property
+    def count(self) -> str:
+        """What it costs, in words."""
+        fetched = len(self.sectors) * SECTOR_BYTES
+        sectors = f"{len(self.sectors)} sector{'s' if len(self.sectors) != 1 else ''}"
+        return (
+            f"{len(self.offsets)} lanes, {sectors}; {self.used} of {fetched} bytes are read ({self.used / fetched:.0%})"
+        )
+
+    @property
     def summary(self) -> str:
         """The picture in a sentence."""
-        fetched = len(self.sectors) * SECTOR_BYTES
-        plural = "s" if len(self.sectors) != 1 else ""
-        return (
-            f"{self.title}: {len(self.offsets)} lanes touch {len(self.sectors)} sector{plural}; "
-            f"{self.used} of the {fetched} bytes that come are read ({self.used / fetched:.0%})."
-        )
+        return f"{self.title}: {self.count}."
 
 
 def draw(request: Request) -> str:
-    """A request as an ``<svg>`` element of at most 720 × 600 pixels, with its summary as accessible description."""
+    """A request as an ``<svg>`` element of at most 480 × 600 pixels, with its summary as accessible description."""
     row_bytes = request.width * request.element
     rows = np.unique(request.offsets // row_bytes)
     within = request.offsets % row_bytes
     start = int(within.min()) - SECTOR_BYTES
-    scale = min(640 / (int(within.max()) + request.element + SECTOR_BYTES - start), 4.5)
+    scale = min((WIDE - LEFT - 4) / (int(within.max()) + request.element + SECTOR_BYTES - start), 3.2)
     height = TOP + ROW * len(rows) + 8
-    parts = [_text(4, 17, request.summary, 12.5)]
+    parts = [_text(4, 16, request.title, 13), _text(4, 34, request.count, 13)]
     for line, row in enumerate(rows):
         y = TOP + ROW * line
         parts.append(_text(4, y + BAR - 1, f"row {row}", 11))
         parts += _row(request, int(row), row_bytes, lambda byte: LEFT + (byte - start) * scale, y)
     label = escape(request.summary, quote=True)
     return (
-        f'<svg role="img" aria-label="{label}" viewBox="0 0 724 {height}" style="max-width:100%;background:{PAPER}" '
-        f'width="724" height="{height}" font-family="sans-serif" xmlns="http://www.w3.org/2000/svg">'
-        f'<rect width="724" height="{height}" fill="{PAPER}"/>{"".join(parts)}</svg>'
+        f'<svg role="img" aria-label="{label}" viewBox="0 0 {WIDE} {height}" style="max-width:100%;height:auto" '
+        f'width="{WIDE}" font-family="sans-serif" xmlns="http://www.w3.org/2000/svg">'
+        f'<rect width="{WIDE}" height="{height}" fill="{PAPER}"/>{"".join(parts)}</svg>'
     )
 
 
