@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import gpudays
-from gpudays import compile_errors, compiler, nvrtc
+from gpudays import compile_errors, compiler, nvrtc, signatures
 from gpudays.mangling import MangledNameError, demangle
 
 SCALE = """
@@ -32,6 +32,20 @@ def test_signature_tells_a_pointer_from_a_size():
     assert [p.width for p in kernel.params] == [8, 8, 8, 8, 1]
     assert [(p.element, p.element_bytes) for p in kernel.params[:3]] == [("float", 4), ("float", 4), ("", 0)]
     assert kernel.note == ""
+
+
+def test_pointers_as_newer_compilers_mark_them():
+    ptx = """.visible .entry k(
+	.param .u64 .ptr .align 1 k_param_0,
+	.param .u64 .ptr .global .align 16 k_param_1,
+	.param .u64 k_param_2,
+	.param .align 8 .b8 k_param_3[24]
+)
+{ }"""
+    params = signatures.read(ptx)["k"].params
+    assert [(p.type, p.width, p.is_pointer) for p in params] == [
+        ("u64", 8, True), ("u64", 8, True), ("u64", 8, False), ("b8", 24, False),
+    ]  # fmt: skip
 
 
 def test_ptx_carries_lines_but_no_folder():

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from gpudays.mangling import MangledNameError, demangle
 
 ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?")
-PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(\.ptr\b[^,]*?\s)?([\w$]+)(?:\[(\d+)\])?")
+PARAM = re.compile(
+    r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(\.ptr(?:\s+\.(?!align)\w+)*(?:\s+\.align\s+\d+)?\s+)?([\w$]+)(?:\[(\d+)\])?"
+)
 ELEMENT_BYTES = {
     "bool": 1, "char": 1, "signed char": 1, "unsigned char": 1, "short": 2, "unsigned short": 2, "__half": 2,
     "__nv_bfloat16": 2, "int": 4, "unsigned int": 4, "float": 4, "long": 8, "unsigned long": 8, "long long": 8,
