@@ -10,6 +10,7 @@ _HOMES = {
     "CompileError": "compiler",
     "KernelNotFound": "compiler",
     "Program": "compiler",
+    "trace": "tracing",
     "trace_accesses": "microscope",
     "Access": "ptx.model",
     "Finding": "ptx.model",

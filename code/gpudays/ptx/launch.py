@@ -1,121 +1,247 @@
-"""Tracer, room 1b: what a launch is, and which launches a card would refuse.
-
-Limits: NVIDIA, "CUDA C++ Programming Guide", "Technical Specifications per Compute Capability".
-"""
+"""Tracer, room 11: one launch — arguments become device buffers, blocks run, findings and counts come back."""
 
 from __future__ import annotations
 
+import ctypes
+import threading
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpudays.ptx.model import LaunchError
-from gpudays.ptx.parser import Function, Variable
+from gpudays.ptx import layout as at
+from gpudays.ptx.checks import Observer
+from gpudays.ptx.kernel import ARGUMENT_BASE, CompiledKernel
+from gpudays.ptx.model import BUFFER_ALIGNMENT, Finding, LaunchError
+from gpudays.ptx.shapes import Shapes
 
-MAX_THREADS = 1024
-MAX_BLOCK = (1024, 1024, 64)
-MAX_GRID = (2**31 - 1, 65535, 65535)
-
-Index = tuple[int, int, int]
+ALLOWANCE = 2_000_000  # instructions that a warp may run before others of its block get a turn
+CHUNK_SECONDS = 0.25  # how long compiled code runs before Python looks at signals
 
 
-@dataclass(frozen=True)
+@dataclass
+class Buffer:
+    """A piece of device memory: `low` ≤ address < `high`, held at host address `host`.
+
+    `index` is the position among the launch's arguments (−1 for a module's variable), `name` its parameter's or
+    variable's name, `array` the bytes themselves.
+    """
+
+    low: int
+    high: int
+    host: int
+    index: int
+    name: str
+    array: np.ndarray
+    item: int = 1  # bytes per element, for messages
+    dtype: str = ""
+
+
+@dataclass
+class Outcome:
+    """What a launch gave: counters per memory site and per basic block, findings, blocks run."""
+
+    site_counts: np.ndarray  # int64[sites, 4]: cost, conflicts, requests, active lanes
+    block_counts: np.ndarray  # int64[basic blocks, 2]: warps, lanes
+    findings: list[Finding]
+    blocks_run: int
+    seconds: float
+    printed: str = ""
+    stopped: bool = False
+
+
+@dataclass
 class Launch:
-    """Grid, block, and the arguments matched with the kernel's parameters.
+    """A checked launch: `arguments` are arrays and scalars in the kernel's order; grid and block are (x, y, z)."""
 
-    `arrays` are the array arguments (parameter name, array); `values` holds, per parameter, the number of its array or
-    the bytes of its scalar. `blocks` are the block indices that run, in order.
-    """
+    kernel: CompiledKernel
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: Sequence
+    dynamic_shared: int = 0
+    blocks: np.ndarray | None = None  # linear indices, all if None
+    budget: int | None = None
+    threads: int = 2
+    names: Sequence[str] = ()
+    buffers: list[Buffer] = field(default_factory=list)
 
-    grid: Index
-    block: Index
-    shared_bytes: int
-    arrays: list[tuple[str, np.ndarray]]
-    values: list[int | bytes]
-    blocks: list[Index] = field(repr=False)
+    def run(self) -> Outcome:
+        """Run the blocks and write the arrays back. Raises what a callback raised."""
+        started = time.perf_counter()
+        params = self._bind()
+        order = self.blocks if self.blocks is not None else np.arange(int(np.prod(self.grid, dtype=np.int64)))
+        order = np.ascontiguousarray(order, np.int64)
+        parts = [p for p in np.array_split(order, self._thread_count(len(order))) if len(p)] or [order]
+        machines = [Machine(self, params, part) for part in parts]
+        _run_all(machines)
+        for machine in machines:
+            if machine.observer.error is not None:
+                raise machine.observer.error
+        self._write_back()
+        return self._gather(machines, len(order), time.perf_counter() - started)
 
-    @property
-    def threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
+    def _thread_count(self, blocks: int) -> int:
+        return max(1, min(self.threads, blocks))
 
-    @property
-    def blocks_total(self) -> int:
-        return self.grid[0] * self.grid[1] * self.grid[2]
+    # -- arguments
 
-    def thread_index(self, thread: int) -> Index:
-        """The (x, y, z) of a thread from its linear number in the block."""
-        x, y, _ = self.block
-        return (thread % x, thread // x % y, thread // (x * y))
+    def _bind(self) -> np.ndarray:
+        """Place arrays in device memory; give the parameter block's bytes."""
+        self.buffers, self._copies = [], []
+        params = np.zeros(self.kernel.param_bytes + 16, np.uint8)
+        next_ = ARGUMENT_BASE
+        for n, (p, value) in enumerate(zip(self.kernel.function.params, self.arguments, strict=True)):
+            offset = self.kernel.param_offsets[p.name]
+            if isinstance(value, np.ndarray):
+                array = self._own(value)
+                name = self.names[n] if n < len(self.names) else f"argument {n}"
+                low = next_
+                self.buffers.append(
+                    Buffer(low, low + array.nbytes, array.ctypes.data, n, name, array, value.itemsize, str(value.dtype))
+                )
+                next_ = (low + array.nbytes + BUFFER_ALIGNMENT) // BUFFER_ALIGNMENT * BUFFER_ALIGNMENT
+                raw = np.array([low], np.uint64).view(np.uint8)
+            else:
+                raw = np.frombuffer(np.asarray(value).tobytes(), np.uint8)
+            params[offset : offset + len(raw)] = raw
+        for variable, address in self.kernel.variables:
+            self.buffers.append(self._variable(variable, address))
+        return params
 
-    def parameter_bytes(self, addresses: list[int]) -> list[bytes]:
-        """What the card would find in parameter space: scalars as they are, arrays as their device address."""
-        return [v if isinstance(v, bytes) else addresses[v].to_bytes(8, "little") for v in self.values]
+    def _own(self, value: np.ndarray) -> np.ndarray:
+        """Bytes that can be read and written in place; a copy where the array's own cannot."""
+        if value.flags.c_contiguous and value.flags.writeable:
+            return value.reshape(-1).view(np.uint8)
+        copy = np.ascontiguousarray(value).reshape(-1).copy()
+        self._copies.append((value, copy))
+        return copy.view(np.uint8)
+
+    def _write_back(self) -> None:
+        for original, copy in self._copies:
+            if original.flags.writeable:
+                original[...] = copy.reshape(original.shape)
+
+    def _variable(self, variable, address: int) -> Buffer:
+        data = np.zeros(max(variable.size, 1), np.uint8)
+        if variable.data is not None:
+            data[: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
+        for offset, symbol in variable.addresses:
+            if symbol.name not in self.kernel.addresses:
+                raise LaunchError(
+                    f"{variable.name} holds the address of {symbol.name}, which the tracer does not place"
+                )
+            target = self.kernel.addresses[symbol.name][1] + symbol.offset
+            data[offset : offset + 8] = np.array([target], np.uint64).view(np.uint8)
+        return Buffer(address, address + variable.size, data.ctypes.data, -1, variable.name, data)
+
+    # -- results
+
+    def _gather(self, machines: list[Machine], blocks: int, seconds: float) -> Outcome:
+        sites = sum(m.site_counts() for m in machines)
+        counts = sum(m.block_counts for m in machines)
+        findings = _merge([f for m in machines for f in m.observer.findings()])
+        stopped = any(m.observer.stopped for m in machines)
+        printed = "".join(m.observer.printed for m in machines)
+        return Outcome(sites, counts, findings, sum(m.blocks_done for m in machines), seconds, printed, stopped)
 
 
-def prepare(
-    kernel: Function, grid, block, args, shared_bytes: int = 0, blocks: list[Index] | None = None
-) -> Launch:  # fmt: skip
-    """Check a launch and match its arguments. `grid` and `block` have one to three dimensions.
-
-    Raises `LaunchError` where a card would refuse it or the arguments do not fit.
-    """
-    grid, block = _dimensions("grid", grid, MAX_GRID), _dimensions("block", block, MAX_BLOCK)
-    threads = block[0] * block[1] * block[2]
-    if threads > MAX_THREADS:
-        raise LaunchError(f"{' x '.join(map(str, block))} is {threads} threads per block; a card takes {MAX_THREADS}")
-    promised = int(np.prod(kernel.limits.get("maxntid", (MAX_THREADS,))))
-    if threads > promised:
-        raise LaunchError(f"{threads} threads per block; the kernel's __launch_bounds__ allows {promised}")
-    if shared_bytes < 0:
-        raise LaunchError(f"shared_bytes is {shared_bytes}")
-    arrays, values = bind_arguments(kernel.params, list(args))
-    return Launch(grid, block, shared_bytes, arrays, values, _blocks(grid, blocks))
+def _merge(findings: list[Finding]) -> list[Finding]:
+    """One finding per kind, line and other line: the first block's, with the counts added."""
+    by_key: dict[tuple, Finding] = {}
+    for f in findings:
+        key = (f.kind, f.line, f.other_line, f.message.split(":")[0])
+        old = by_key.get(key)
+        by_key[key] = f if old is None else Finding(**{**old.__dict__, "count": old.count + f.count})
+    return list(by_key.values())
 
 
-def _dimensions(what: str, given, limits: Index) -> Index:
-    sizes = (given,) if isinstance(given, int | np.integer) else tuple(given)
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(s, int | np.integer) for s in sizes):
-        raise LaunchError(f"{what}={given!r}: expected one to three integers")
-    sizes = (*(int(s) for s in sizes), 1, 1)[:3]
-    for axis, size, limit in zip("xyz", sizes, limits, strict=True):
-        if not 1 <= size <= limit:
-            raise LaunchError(f"{what}.{axis} is {size}; it must lie between 1 and {limit}")
-    return sizes
+class Machine:
+    """The memory that compiled code works on, for one OS thread's share of the blocks."""
+
+    def __init__(self, launch: Launch, params: np.ndarray, blocks: np.ndarray):
+        kernel = launch.kernel
+        self.launch, self.kernel, self.blocks = launch, kernel, blocks
+        self.blocks_done = 0
+        threads = int(np.prod(launch.block))
+        n_warps = -(-threads // at.LANES)
+        self.memory = _aligned(at.MACHINE_SIZE)
+        self.sites = _aligned(max(1, len(kernel.code.sites)) * at.SITE_SIZE).reshape(-1, at.SITE_SIZE)
+        self.warps = _aligned(n_warps * kernel.code.warp_bytes).reshape(n_warps, -1)
+        self.block_counts = np.zeros((len(kernel.graph.blocks), 2), np.int64)
+        shared = kernel.shared_bytes + launch.dynamic_shared
+        self.shared = _aligned(shared + 64)
+        self.records = np.zeros((2, shared // kernel.cell + 2), np.int64)
+        self.local = _aligned(n_warps * at.LANES * kernel.local_bytes + 64)
+        self.params = params
+        self.shapes = Shapes()
+        self.observer = Observer(self)
+        self._fill(threads, n_warps, shared)
+
+    def _fill(self, threads: int, n_warps: int, shared: int) -> None:
+        launch, i32, i64 = self.launch, self.memory.view(np.int32), self.memory.view(np.int64)
+        i32[at.NTID // 4 : at.NTID // 4 + 3] = launch.block
+        i32[at.NCTAID // 4 : at.NCTAID // 4 + 3] = launch.grid
+        i32[at.N_WARPS // 4], i32[at.N_THREADS // 4] = n_warps, threads
+        i32[at.SHARED_DYNAMIC // 4] = launch.dynamic_shared
+        pointers = {
+            at.SHARED: self.shared, at.WRITES: self.records[0], at.READS: self.records[1], at.PARAMS: self.params,
+            at.SITES: self.sites, at.WARPS: self.warps, at.BLOCK_COUNTS: self.block_counts,
+        }  # fmt: skip
+        for place, array in pointers.items():
+            i64[place // 8] = array.ctypes.data
+        i64[at.SHARED_SIZE // 8] = shared
+        i64[at.ALLOWANCE // 8] = min(ALLOWANCE, launch.budget or ALLOWANCE)
+        self.sites.view(np.int64)[:, at.SITE_ID // 8] = np.arange(len(self.sites))
+        for place, function in self.observer.callbacks.items():
+            i64[place // 8] = ctypes.cast(function, ctypes.c_void_p).value
+        index = np.arange(n_warps * at.LANES)
+        x, y, _ = launch.block
+        tid = np.stack([index % x, index // x % y, index // (x * y)]).astype(np.int32)
+        words = self.warps.view(np.int32)
+        for axis in range(3):
+            start = at.TID // 4 + axis * at.LANES
+            words[:, start : start + at.LANES] = tid[axis].reshape(n_warps, at.LANES)
+        words[:, at.WARP_ID // 4] = np.arange(n_warps)
+        step = at.LANES * self.kernel.local_bytes
+        self.warps.view(np.int64)[:, at.LOCAL // 8] = self.local.ctypes.data + step * np.arange(n_warps)
+
+    def run(self) -> None:
+        """Run this share in pieces, so that Ctrl-C is noticed."""
+        size, place = 1, 0
+        while place < len(self.blocks) and not self.observer.stopped:
+            piece = self.blocks[place : place + size]
+            started = time.perf_counter()
+            self.kernel.native.run(self.memory.ctypes.data, piece.ctypes.data, len(piece))
+            taken = time.perf_counter() - started
+            place += len(piece)
+            self.blocks_done = place
+            if taken < CHUNK_SECONDS / 2:
+                size *= 2
+
+    def site_counts(self) -> np.ndarray:
+        columns = [at.COST // 8, at.CONFLICTS // 8, at.REQUESTS // 8, at.ACTIVE_LANES // 8]
+        return self.sites.view(np.int64)[:, columns].copy()
 
 
-def _blocks(grid: Index, chosen: list[Index] | None) -> list[Index]:
-    if chosen is None:
-        return [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
-    out = [(*(int(i) for i in block), 0, 0)[:3] for block in chosen]
-    for block in out:
-        if not all(0 <= i < size for i, size in zip(block, grid, strict=True)):
-            raise LaunchError(f"block {block} lies outside the grid {grid}")
-    return out
+def _run_all(machines: list[Machine]) -> None:
+    """Each machine on an OS thread of its own, the first on this one."""
+    others = [threading.Thread(target=m.run, daemon=True) for m in machines[1:]]
+    for t in others:
+        t.start()
+    try:
+        machines[0].run()
+    except BaseException:
+        for m in machines:
+            m.observer.stop()
+        raise
+    finally:
+        for t in others:
+            t.join()
 
 
-def bind_arguments(params: tuple[Variable, ...], args: list) -> tuple[list[tuple[str, np.ndarray]], list]:
-    """Match launch arguments with the kernel's parameters.
-
-    Returns the arrays (name, array) and, per parameter, either the number of its array or the bytes of its value.
-    Raises `LaunchError` where count, type or size do not fit.
-    """
-    if len(args) != len(params):
-        raise LaunchError(f"the kernel takes {len(params)} arguments, {len(args)} were given")
-    arrays: list[tuple[str, np.ndarray]] = []
-    values: list[int | bytes] = []
-    for number, (param, value) in enumerate(zip(params, args, strict=True)):
-        if isinstance(value, np.ndarray):
-            if param.size != 8:
-                raise LaunchError(f"argument {number} is an array, but the kernel takes {param.size} bytes: no pointer")
-            values.append(len(arrays))
-            arrays.append((param.name, value))
-        elif isinstance(value, np.generic):
-            if value.nbytes != param.size:
-                raise LaunchError(f"argument {number} is a {value.dtype}, but the kernel takes {param.size} bytes")
-            values.append(value.tobytes())
-        else:
-            kind = type(value).__name__
-            raise LaunchError(
-                f"argument {number} is a {kind}: pass a NumPy array or a NumPy scalar, such as np.int32(5)"
-            )
-    return arrays, values
+def _aligned(size: int) -> np.ndarray:
+    """Zeroed bytes at a 64-byte boundary."""
+    raw = np.zeros(size + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return raw[skip : skip + size]

@@ -1,7 +1,7 @@
 """Tracer, room 6: which routine translates which instruction.
 
-The routines are in semantics_*.py, grouped as the PTX ISA's chapter "Instruction Set" groups them; importing this module
-collects them. Each is `routine(generator, instruction)` and writes LLVM IR through the generator (codegen.py).
+The routines are in semantics_*.py, grouped as the PTX ISA's chapter "Instruction Set" groups them; importing those
+collects them here. Each is `routine(generator, instruction)` and writes LLVM IR through the generator (codegen.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,160 @@
+"""Tracer, room 10: a kernel of a parsed module, compiled for this CPU and kept.
+
+Decides where variables lie (device addresses of module variables, offsets in shared and local memory, parameters) and
+puts together the translated kernel, the memory routines that it calls and the machine that schedules its warps.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from gpudays.ptx import (  # noqa: F401  (they register themselves)
+    cfg,
+    codegen,
+    dataflow,
+    ir,
+    memory_ir,
+    native,
+    scheduler_ir,
+    semantics,
+    semantics_float,
+    semantics_integer,
+    semantics_memory,
+)
+from gpudays.ptx import layout as at
+from gpudays.ptx.model import BUFFER_ALIGNMENT
+from gpudays.ptx.parser import TYPE_BYTES, Function, Module, Variable
+
+MODULE_BASE = at.GLOBAL_BASE
+ARGUMENT_BASE = at.GLOBAL_BASE + (1 << 36)
+
+
+@dataclass
+class CompiledKernel:
+    """A kernel ready to run.
+
+    `variables` are the module's global and const variables with their device addresses; `shared_bytes` the static
+    shared memory, at whose end (16-byte aligned) dynamic shared memory starts; `cell` the bytes per race record.
+    """
+
+    function: Function
+    native: native.Native
+    code: codegen.Code
+    graph: cfg.Graph
+    variables: list[tuple[Variable, int]]
+    addresses: dict[str, tuple[str, int]]
+    param_offsets: dict[str, int]
+    param_bytes: int
+    shared_bytes: int
+    local_bytes: int
+    cell: int
+    ir: str
+
+
+_cache: dict[tuple, CompiledKernel] = {}
+_lock = threading.Lock()
+
+
+def compile_kernel(module: Module, name: str, checks: bool, key: str) -> CompiledKernel:
+    """The kernel `name` of `module`; `key` tells modules apart. Raises UnsupportedInstruction."""
+    with _lock:
+        full = (key, name, checks)
+        if full not in _cache:
+            if len(_cache) > 64:
+                _cache.pop(next(iter(_cache)))
+            _cache[full] = _compile(module, name, checks)
+        return _cache[full]
+
+
+def _align(offset: int, to: int) -> int:
+    return (offset + to - 1) // to * to
+
+
+def _compile(module: Module, name: str, checks: bool) -> CompiledKernel:
+    function = module.functions[name]
+    graph = cfg.build(function)
+    facts = dataflow.analyse(graph, function.registers)
+    variables, addresses = _module_variables(module)
+    shared = _lay_out([v for v in (*module.variables, *function.variables) if v.space == "shared"], addresses)
+    local = _lay_out([v for v in function.variables if v.space == "local"], addresses)
+    params, param_bytes = _parameters(function)
+    cell = _cell(graph)
+    plan = codegen.Plan(function, graph, facts, addresses, params, _align(local, 16), cell, checks)
+    generator = codegen.Generator(plan, _Semantics)
+    code = generator.generate()
+    text = _assemble(code, plan)
+    compiled = native.compile_ir(text, 1)
+    return CompiledKernel(
+        function, compiled, code, graph, variables, addresses, params, param_bytes, shared, plan.local_bytes, cell, text
+    )
+
+
+class _Semantics:
+    """What the generator asks about instructions."""
+
+    EVENTS = semantics.EVENTS
+    find = staticmethod(semantics.find)
+    special = staticmethod(semantics_integer.special)
+    arrive = staticmethod(semantics_memory.arrive)
+    trap = staticmethod(semantics_memory.trap)
+
+
+def _module_variables(module: Module) -> tuple[list[tuple[Variable, int]], dict[str, tuple[str, int]]]:
+    placed, addresses, at_ = [], {}, MODULE_BASE
+    for v in module.variables:
+        if v.space in ("global", "const"):
+            placed.append((v, at_))
+            addresses[v.name] = (v.space, at_)
+            at_ = _align(at_ + max(v.size, 1), BUFFER_ALIGNMENT)
+    return placed, addresses
+
+
+def _lay_out(variables: list[Variable], addresses: dict[str, tuple[str, int]]) -> int:
+    """Offsets from 0 in a window; open arrays (`extern __shared__`) all start at the end. Returns the fixed size."""
+    end = 0
+    for v in variables:
+        if not v.extern:
+            start = _align(end, max(v.align, 1))
+            addresses[v.name] = (v.space, start)
+            end = start + v.size
+    open_ = [v for v in variables if v.extern]
+    if open_:
+        end = _align(end, max(16, *(v.align for v in open_)))
+        addresses.update({v.name: (v.space, end) for v in open_})
+    return end
+
+
+def _parameters(function: Function) -> tuple[dict[str, int], int]:
+    offsets, end = {}, 0
+    for p in function.params:
+        end = _align(end, max(p.align, 1))
+        offsets[p.name] = end
+        end += p.size
+    return offsets, end
+
+
+def _cell(graph: cfg.Graph) -> int:
+    """The smallest access that may touch shared memory, in bytes, at most 16."""
+    smallest = 16
+    for block in graph.blocks:
+        for i in block.instructions:
+            spaces = {p.split("::")[0] for p in i.parts}
+            if i.parts[0] == "cp" and "async" in i.parts and i.parts[2] in ("ca", "cg"):
+                smallest = min(smallest, 4)
+            elif i.parts[0] in ("ld", "st", "atom", "red") and not spaces & {"global", "local", "param", "const"}:
+                vector = next((int(p[1:]) for p in i.parts if p in ("v2", "v4", "v8")), 1)
+                smallest = min(smallest, TYPE_BYTES.get(i.parts[-1], 4) * vector)
+    return smallest
+
+
+def _assemble(code: codegen.Code, plan: codegen.Plan) -> str:
+    wanted = set(code.routines)
+    for op, space, width, count in list(wanted):
+        if space == "generic":
+            wanted |= {(op, s, width, count) for s in ("global", "shared", "local")}
+    functions = [code.function, memory_ir.resolve_shape(), scheduler_ir.move_to(), scheduler_ir.reconverge()]
+    functions += [scheduler_ir.permute(), scheduler_ir.warp_sync(), scheduler_ir.run_blocks(code.warp_bytes)]
+    frame = plan.local_bytes
+    functions += [memory_ir.access_routine(*r, plan.cell, plan.checks, frame) for r in sorted(wanted)]
+    return ir.module(functions, *native.layout_of_this_machine(), memory_ir.ZERO)

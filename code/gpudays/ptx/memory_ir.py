@@ -1,0 +1,393 @@
+"""Tracer, room 8: the routines behind ld and st, as LLVM IR — check, count, then move the data.
+
+One routine per (operation, space, bytes per value, values per lane). An access comes as `base + delta[lane]`, the base
+one number for the warp, the deltas usually those of the last time: then everything that the access costs is read from
+their *shape* (layout.py) and nothing is worked out again. Whatever is unusual — a first time, an address outside its
+buffer — is handed to Python (memory.py), which may do the whole access itself.
+
+The values travel through the machine's staging area, one row of 32 per component.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from gpudays.ptx import layout as at
+from gpudays.ptx.ir import Function, splat_constant, vec
+
+ARGUMENTS = "ptr %M, ptr %W, ptr %site, i64 %base, ptr %delta, ptr %S, i32 %mask"
+SPACES = ("global", "shared", "local", "generic")
+
+
+def routine_name(op: str, space: str, width: int, count: int) -> str:
+    """`@ld.global.4x1` and so on; `width` bytes per value, `count` values per lane."""
+    return f'@"{op}.{space}.{width}x{count}"'
+
+
+def resolve_shape() -> Function:
+    """`ptr @shape(M, site, delta, S, mask)`: the shape of these deltas: the site's last one, or ask Python."""
+    f = Function("internal ptr @shape(ptr %M, ptr %site, ptr %delta, ptr %S, i32 %mask) noinline")
+    last = f.load("ptr", "%site", at.LAST_SHAPE)
+    known, same_mask, ask, hit = f.label("known"), f.label("mask"), f.label("ask"), f.label("hit")
+    f.branch(f.let(f"icmp eq ptr {last}, null"), ask, known)
+    f.at(known)
+    f.branch(f.let(f"icmp eq i32 {f.load('i32', last, at.MASK)}, %mask"), same_mask, ask)
+    f.at(same_mask)
+    wide = vec("i64")
+    differ = f.let(f"icmp ne {wide} {f.load(wide, '%delta', 0, 32)}, {f.load(wide, last, at.DELTA, 64)}")
+    bits = f.let(f"bitcast {vec('i1')} {differ} to i32")
+    bits = f.let(f"and i32 {bits}, %mask")
+    f.branch(f.let(f"icmp eq i32 {bits}, 0"), hit, ask)
+    f.at(hit)
+    f.store("ptr", last, "%S")
+    f.raw(f"ret ptr {last}")
+    f.at(ask)
+    callback = f.load("ptr", "%M", at.ON_SHAPE)
+    arguments = (("ptr", "%M"), ("ptr", "%site"), ("ptr", "%delta"), ("ptr", "%S"), ("i32", "%mask"))
+    f.raw(f"ret ptr {f.call('ptr', callback, *arguments)}")
+    return f
+
+
+class _Routine:
+    """Builds one access routine."""
+
+    def __init__(self, op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int):
+        self.op, self.space, self.width, self.count = op, space, width, count
+        self.total = width * count
+        self.cell, self.checks, self.frame = cell, checks, frame
+        self.f = Function(f"internal void {routine_name(op, space, width, count)}({ARGUMENTS}) noinline")
+
+    def build(self) -> Function:
+        f = self.f
+        some, none = f.label("some"), f.label("none")
+        f.branch(f.let("icmp eq i32 %mask, 0"), none, some)
+        f.at(none)
+        f.raw("ret void")
+        f.at(some)
+        shape = self.shape()
+        least = f.let(f"add i64 %base, {f.load('i64', shape, at.LEAST)}")
+        most = f.let(f"add i64 %base, {f.load('i64', shape, at.MOST)}")
+        if self.space == "generic":
+            self.dispatch(least)
+            return f
+        self.bounds(shape, least, most)
+        self.account(shape)
+        if self.space == "shared":
+            host = f.let(f"add i64 {f.load('i64', '%M', at.SHARED)}, %base")
+            if self.checks:
+                self.shared_checks(shape)
+        elif self.space == "local":
+            host = f.let(f"add i64 {f.load('i64', '%W', at.LOCAL)}, %base")
+        else:
+            host = f.let(f"add i64 %base, {f.load('i64', '%site', at.SHIFT)}")
+        self.move(shape, host)
+        return f
+
+    def shape(self) -> str:
+        f = self.f
+        first, ready, ask, have = f.label("first"), f.label("ready"), f.label("ask"), f.label("have")
+        f.goto(first)
+        f.at(first)
+        cached = f.load("ptr", "%S")
+        f.branch(f.let(f"icmp eq ptr {cached}, null"), ask, ready, likely=False)
+        f.at(ready)
+        f.branch(f.let(f"icmp eq i32 {f.load('i32', cached, at.MASK)}, %mask"), have, ask, likely=True)
+        f.at(ask)
+        arguments = (("ptr", "%M"), ("ptr", "%site"), ("ptr", "%delta"), ("ptr", "%S"), ("i32", "%mask"))
+        asked = f.call("ptr", "@shape", *arguments)
+        f.goto(have)
+        f.at(have)
+        return f.let(f"phi ptr [ {cached}, %{ready} ], [ {asked}, %{ask} ]")
+
+    def dispatch(self, least: str) -> None:
+        """A generic address lies in the window of shared or local memory, or it is a global one."""
+        f = self.f
+        for space, window in (("shared", at.SHARED_WINDOW), ("local", at.LOCAL_WINDOW)):
+            inside, outside = f.label("in"), f.label("out")
+            offset = f.let(f"sub i64 {least}, {window}")
+            f.branch(f.let(f"icmp ult i64 {offset}, {at.WINDOW_SIZE}"), inside, outside)
+            f.at(inside)
+            self.forward(space, f.let(f"sub i64 %base, {window}"))
+            f.at(outside)
+        self.forward("global", "%base")
+
+    def forward(self, space: str, base: str) -> None:
+        arguments = f"ptr %M, ptr %W, ptr %site, i64 {base}, ptr %delta, ptr %S, i32 %mask"
+        self.f.raw(f"call void {routine_name(self.op, space, self.width, self.count)}({arguments})")
+        self.f.raw("ret void")
+
+    def bounds(self, shape: str, least: str, most: str) -> None:
+        """Go on only if every active lane is aligned and inside the buffer; else Python sees to it."""
+        f = self.f
+        end = f.let(f"add i64 {most}, {self.total}")
+        if self.space == "shared":
+            low, high = "0", f.load("i64", "%M", at.SHARED_SIZE)
+        elif self.space == "local":
+            low, high = "0", str(self.frame)
+        else:
+            low, high = f.load("i64", "%site", at.LOW), f.load("i64", "%site", at.HIGH)
+        above = f.let(f"icmp sge i64 {least}, {low}")
+        below = f.let(f"icmp sle i64 {end}, {high}")
+        fits = f.let(f"and i1 {above}, {below}")
+        if self.total > 1:
+            bits = f.let(f"or i64 %base, {f.load('i64', shape, at.BITS)}")
+            odd = f.let(f"and i64 {bits}, {self.total - 1}")
+            aligned = f.let(f"icmp eq i64 {odd}, 0")
+            fits = f.let(f"and i1 {fits}, {aligned}")
+        good, odd_one, done = f.label("good"), f.label("odd"), f.label("done")
+        f.branch(fits, good, odd_one, likely=True)
+        f.at(odd_one)
+        callback = f.load("ptr", "%M", at.ON_ACCESS)
+        space = SPACES.index(self.space)
+        go = f.call(
+            "i32", callback, ("ptr", "%M"), ("ptr", "%W"), ("ptr", "%site"), ("i64", "%base"), ("ptr", "%delta"),
+            ("i32", "%mask"), ("i32", str(space)),
+        )  # fmt: skip
+        f.branch(f.let(f"icmp eq i32 {go}, 0"), done, good)
+        f.at(done)
+        f.raw("ret void")
+        f.at(good)
+
+    def account(self, shape: str) -> None:
+        f = self.f
+        f.add_to("i64", "1", "%site", at.REQUESTS)
+        lanes = f.let(f"zext i32 {f.call('i32', '@llvm.ctpop.i32', ('i32', '%mask'))} to i64")
+        f.add_to("i64", lanes, "%site", at.ACTIVE_LANES)
+        if self.space == "shared":
+            f.add_to("i64", self.cost(shape, f"shared.{self.op}"), "%site", at.COST)
+            f.add_to("i64", self.cost(shape, f"conflicts.{self.op}"), "%site", at.CONFLICTS)
+        else:
+            f.add_to("i64", self.cost(shape, self.space), "%site", at.COST)
+
+    def cost(self, shape: str, kind: str) -> str:
+        f = self.f
+        row = at.cost_row(kind, self.total)
+        position = f.let("and i64 %base, 31")
+        cell = f.let(f"add i64 {position}, {row}")
+        address = f.let(f"getelementptr i8, ptr {shape}, i64 {cell}")
+        seen, ask, have = f.label("seen"), f.label("ask"), f.label("have")
+        f.goto(seen)
+        f.at(seen)
+        known = f.let(f"load i8, ptr {address}")
+        f.branch(f.let(f"icmp eq i8 {known}, {at.UNKNOWN - 256}"), ask, have, likely=False)
+        f.at(ask)
+        callback = f.load("ptr", "%M", at.ON_COST)
+        asked = f.call("i32", callback, ("ptr", shape), ("i64", position), ("i64", str(row)))
+        small = f.let(f"trunc i32 {asked} to i8")
+        f.goto(have)
+        f.at(have)
+        value = f.let(f"phi i8 [ {known}, %{seen} ], [ {small}, %{ask} ]")
+        return f.let(f"zext i8 {value} to i64")
+
+    # -- shared memory: who read and wrote each cell since the last barrier
+
+    def shared_checks(self, shape: str) -> None:
+        f = self.f
+        per_lane = max(1, self.total // self.cell)
+        now = f.load("i64", "%M", at.TICK)
+        fence = f.load("i64", "%M", at.FULL_TICK)
+        site = f.load("i64", "%site", at.SITE_ID)
+        warp = f.load("i32", "%W", at.WARP_ID)
+        warp = f.let(f"zext i32 {warp} to i64")
+        stamp = f.let(f"shl i64 {now}, 32")
+        stamp = f.let(f"or i64 {stamp}, {f.let(f'shl i64 {site}, 16')}")
+        oldest = f.let(f"shl i64 {fence}, 32")
+        self.birth = f.let(f"shl i64 {f.load('i64', '%M', at.BLOCK_TICK)}, 32")
+        writes, reads = f.load("ptr", "%M", at.WRITES), f.load("ptr", "%M", at.READS)
+        many = f.let(f"or i64 {warp}, {at.MANY}")
+        first_thread = f.let(f"shl i64 {warp}, 5")
+        distinct = f.let(f"zext i32 {f.load('i32', shape, at.DISTINCT)} to i64")
+        if self.op == "st":
+            self.same_cell(distinct)
+        with f.count_to(distinct) as i:
+            slot = f.let(f"shl i64 {i}, 3")
+            delta = f.load("i64", f.let(f"getelementptr i8, ptr {shape}, i64 {slot}"), at.OFFSETS)
+            owner = f.load("i64", f.let(f"getelementptr i8, ptr {shape}, i64 {slot}"), at.OWNERS)
+            shared = f.let(f"icmp eq i64 {owner}, {at.MANY}")
+            thread = f.let(f"add i64 {first_thread}, {owner}")
+            who = f.let(f"select i1 {shared}, i64 {many}, i64 {thread}")
+            cell = f.let(f"add i64 %base, {delta}")
+            cell = f.let(f"lshr i64 {cell}, {self.cell.bit_length() - 1}")
+            mine = f.let(f"or i64 {stamp}, {who}")
+            for k in range(per_lane):
+                here = f.let(f"add i64 {cell}, {k}") if k else cell
+                self.check_cell(here, who, mine, oldest, writes, reads)
+
+    def same_cell(self, distinct: str) -> None:
+        """Lanes of one store that meet in one cell: Python looks whether they agree on the value."""
+        f = self.f
+        lanes = f.let(f"zext i32 {f.call('i32', '@llvm.ctpop.i32', ('i32', '%mask'))} to i64")
+        with f.when(f.let(f"icmp ne i64 {lanes}, {distinct}"), likely=False), self.unless_muted():
+            callback = f.load("ptr", "%M", at.ON_ACCESS)
+            f.call(
+                "i32", callback, ("ptr", "%M"), ("ptr", "%W"), ("ptr", "%site"), ("i64", "%base"), ("ptr", "%delta"),
+                ("i32", "%mask"), ("i32", str(at.SAME_CELL)),
+            )  # fmt: skip
+
+    def check_cell(self, cell: str, who: str, mine: str, oldest: str, writes: str, reads: str) -> None:
+        f = self.f
+        w = f.let(f"getelementptr i64, ptr {writes}, i64 {cell}")
+        r = f.let(f"getelementptr i64, ptr {reads}, i64 {cell}")
+        wrote = f.let(f"load i64, ptr {w}")
+        read = f.let(f"load i64, ptr {r}")
+        w_clash = self.clash(wrote, who, oldest)
+        if self.op == "ld":
+            never = f.let(f"icmp ult i64 {wrote}, {self.birth}")
+            trouble = f.let(f"or i1 {w_clash}, {never}")
+        else:
+            trouble = f.let(f"or i1 {w_clash}, {self.clash(read, who, oldest)}")
+        with f.when(trouble, likely=False), self.unless_muted():
+            callback = f.load("ptr", "%M", at.ON_RACE)
+            f.call(
+                "void", callback, ("ptr", "%M"), ("ptr", "%W"), ("ptr", "%site"), ("i64", cell), ("i64", mine),
+                ("i32", "0" if self.op == "ld" else "1"),
+            )  # fmt: skip
+        if self.op == "st":
+            f.raw(f"store i64 {mine}, ptr {w}")
+            return
+        recent = f.let(f"icmp uge i64 {read}, {oldest}")
+        before = f.let(f"and i64 {read}, 65535")
+        other = f.let(f"icmp ne i64 {before}, {who}")
+        more = f.let(f"and i1 {recent}, {other}")
+        # several readers: of this warp if the earlier one was too, else of several warps
+        warp_before = self.warp_of(before)
+        same_warp = f.let(f"icmp eq i64 {warp_before}, {self.warp_of(who)}")
+        many = f.let(f"or i64 {warp_before}, {at.MANY}")
+        crowd = f.let(f"select i1 {same_warp}, i64 {many}, i64 {at.MANY_WARPS}")
+        readers = f.let(f"select i1 {more}, i64 {crowd}, i64 {who}")
+        stamp = f.let(f"and i64 {mine}, -65536")
+        f.raw(f"store i64 {f.let(f'or i64 {stamp}, {readers}')}, ptr {r}")
+
+    @contextmanager
+    def unless_muted(self):
+        """What a site has reported often enough is only counted."""
+        f = self.f
+        f.add_to("i64", "1", "%site", at.REPORTS)
+        few = f.let(f"icmp ult i64 {f.load('i64', '%site', at.REPORTS)}, {at.ENOUGH}")
+        with f.when(few):
+            yield
+
+    def warp_of(self, who: str) -> str:
+        """The warp of a thread or of a MANY mark."""
+        f = self.f
+        plain = f.let(f"lshr i64 {who}, 5")
+        marked = f.let(f"and i64 {who}, {at.MANY - 1}")
+        is_mark = f.let(f"icmp uge i64 {who}, {at.MANY}")
+        return f.let(f"select i1 {is_mark}, i64 {marked}, i64 {plain}")
+
+    def clash(self, record: str, who: str, oldest: str) -> str:
+        """Whether the record is another thread's, from after the last barrier of the whole block."""
+        f = self.f
+        recent = f.let(f"icmp uge i64 {record}, {oldest}")
+        before = f.let(f"and i64 {record}, 65535")
+        other = f.let(f"icmp ne i64 {before}, {who}")
+        crowd = f.let(f"icmp uge i64 {who}, {at.MANY}")
+        other = f.let(f"or i1 {other}, {crowd}")
+        return f.let(f"and i1 {recent}, {other}")
+
+    # -- moving the data
+
+    def move(self, shape: str, host: str) -> None:
+        f = self.f
+        if self.space == "local":
+            with f.lanes("%mask") as lane:
+                own = f.let(f"mul i64 {lane}, {self.frame}")
+                self.move_lane(shape, f.let(f"add i64 {host}, {own}"), lane)
+            f.raw("ret void")
+            return
+        pattern = f.load("i8", shape, at.PATTERN + self.total.bit_length() - 1)
+        cases = [(at.SAME, self.move_same), (at.HALF_SAME, self.move_half_same)]
+        if self.count == 1:
+            cases += [(at.ROW, self.move_row), (at.HALF_ROWS, self.move_half_rows)]
+        if self.op == "st":
+            cases = [c for c in cases if c[0] in (at.ROW, at.HALF_ROWS)]
+        for code, action in cases:
+            this, other = f.label("this"), f.label("other")
+            f.branch(f.let(f"icmp eq i8 {pattern}, {code}"), this, other)
+            f.at(this)
+            action(shape, host)
+            f.raw("ret void")
+            f.at(other)
+        if self.count == 1:
+            full, part = f.label("full"), f.label("part")
+            f.branch(f.let("icmp eq i32 %mask, -1"), full, part)
+            f.at(full)
+            for lane in range(at.LANES):
+                self.move_lane(shape, host, str(lane))
+            f.raw("ret void")
+            f.at(part)
+        with f.lanes("%mask") as lane:
+            self.move_lane(shape, host, lane)
+        f.raw("ret void")
+
+    @property
+    def element(self) -> str:
+        return f"i{8 * self.width}"
+
+    def host_pointer(self, host: str, shape: str, lane: int) -> str:
+        """The host address of a lane that is known to be active."""
+        f = self.f
+        delta = f.load("i64", shape, at.DELTA + 8 * lane)
+        return f.let(f"inttoptr i64 {f.let(f'add i64 {host}, {delta}')} to ptr")
+
+    def move_same(self, shape: str, host: str) -> None:
+        f = self.f
+        least = f.load("i64", shape, at.LEAST)
+        p = f.let(f"inttoptr i64 {f.let(f'add i64 {host}, {least}')} to ptr")
+        for c in range(self.count):
+            value = f.load(self.element, p, c * self.width, self.width)
+            f.store(vec(self.element), f.splat(self.element, value), "%M", at.STAGE + c * at.STAGE_ROW, 32)
+
+    def move_row(self, shape: str, host: str) -> None:
+        self.copy(self.host_pointer(host, shape, 0), 0, at.LANES)
+
+    def move_half_rows(self, shape: str, host: str) -> None:
+        half = at.LANES // 2
+        for lane in (0, half):
+            self.copy(self.host_pointer(host, shape, lane), lane, half)
+
+    def copy(self, p: str, lane: int, lanes: int) -> None:
+        f = self.f
+        kind = f"<{lanes} x {self.element}>"
+        stage = at.STAGE + lane * self.width
+        if self.op == "ld":
+            f.store(kind, f.load(kind, p, 0, self.width), "%M", stage, self.width)
+        else:
+            f.store(kind, f.load(kind, "%M", stage, self.width), p, 0, self.width)
+
+    def move_half_same(self, shape: str, host: str) -> None:
+        f = self.f
+        half = at.LANES // 2
+        kind = f"<{half} x {self.element}>"
+        for lane in (0, half):
+            p = self.host_pointer(host, shape, lane)
+            for c in range(self.count):
+                value = f.load(self.element, p, c * self.width, self.width)
+                one = f.let(f"insertelement {kind} undef, {self.element} {value}, i32 0")
+                many = f.let(f"shufflevector {kind} {one}, {kind} undef, <{half} x i32> zeroinitializer")
+                f.store(kind, many, "%M", at.STAGE + c * at.STAGE_ROW + lane * self.width, self.width)
+
+    def move_lane(self, shape: str, host: str, lane: str) -> None:
+        f = self.f
+        slot = f.let(f"getelementptr i64, ptr {shape}, i64 {lane}")
+        delta = f.load("i64", slot, at.DELTA)
+        p = f.let(f"inttoptr i64 {f.let(f'add i64 {host}, {delta}')} to ptr")
+        stage = f.let(f"getelementptr {self.element}, ptr %M, i64 {lane}")
+        for c in range(self.count):
+            place = at.STAGE + c * at.STAGE_ROW
+            if self.op == "ld":
+                f.store(self.element, f.load(self.element, p, c * self.width, self.width), stage, place)
+            else:
+                f.store(self.element, f.load(self.element, stage, place), p, c * self.width, self.width)
+
+
+def access_routine(op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int) -> Function:
+    """The routine for `op` ("ld", "st") in `space`.
+
+    `cell` is the bytes per race record of shared memory, `checks` whether to keep records, `frame` a thread's bytes of
+    local memory.
+    """
+    return _Routine(op, space, width, count, cell, checks, frame).build()
+
+
+ZERO = f"@zero = internal constant {vec('i64')} {splat_constant('i64', '0')}, align 64\n"

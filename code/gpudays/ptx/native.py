@@ -1,0 +1,74 @@
+"""Tracer, room 10: LLVM IR becomes machine code in this process, once per kernel and CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+
+_lock = threading.Lock()
+_ready = False
+
+
+def _prepare() -> None:
+    global _ready
+    if not _ready:
+        with contextlib.suppress(RuntimeError):  # newer versions do this by themselves
+            llvm.initialize()
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        _ready = True
+
+
+def target_machine():
+    """The code generator for this CPU with all its vector instructions."""
+    _prepare()
+    triple = llvm.get_process_triple()
+    target = llvm.Target.from_triple(triple)
+    features = llvm.get_host_cpu_features().flatten()
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+
+
+@dataclass
+class Native:
+    """Compiled code; keeps its engine alive. `run` is `int run(machine, blocks, count)`."""
+
+    engine: object
+    run: object
+
+
+RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+def compile_ir(text: str, level: int = 1) -> Native:
+    """Machine code for a module's text, which defines `@run`."""
+    with _lock:
+        machine = target_machine()
+        module = llvm.parse_assembly(text)
+        module.verify()
+        _optimise(module, machine, level)
+        engine = llvm.create_mcjit_compiler(module, machine)
+        engine.finalize_object()
+        return Native(engine, RUN(engine.get_function_address("run")))
+
+
+def _optimise(module, machine, level: int) -> None:
+    if hasattr(llvm, "create_pass_builder"):
+        options = llvm.create_pipeline_tuning_options(speed_level=level)
+        options.loop_vectorization = options.slp_vectorization = False
+        builder = llvm.create_pass_builder(machine, options)
+        builder.getModulePassManager().run(module, builder)
+    else:
+        builder = llvm.PassManagerBuilder()
+        builder.opt_level = level
+        manager = llvm.ModulePassManager()
+        builder.populate(manager)
+        manager.run(module)
+
+
+def layout_of_this_machine() -> tuple[str, str]:
+    """(target triple, data layout)."""
+    return llvm.get_process_triple(), str(target_machine().target_data)

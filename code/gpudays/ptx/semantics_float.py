@@ -1,0 +1,532 @@
+"""Tracer, room 6: floating-point arithmetic and conversions of PTX as LLVM IR.
+
+Source: NVIDIA, "Parallel Thread Execution ISA", "Floating Point Instructions" and "cvt". What the ISA leaves open is
+chosen here: the approximations (ex2, lg2, sin, cos, rsqrt, …) are computed to the nearest float or nearly so, well
+inside the errors that the ISA allows; a NaN result may carry another payload than a GPU's.
+"""
+
+from __future__ import annotations
+
+from gpudays.ptx.ir import BITS
+from gpudays.ptx.semantics import on
+from gpudays.ptx.values import ELEMENTS, Lift, Value
+
+DIRECTED = ("rz", "rm", "rp")
+_TINY = {"float": "0x3810000000000000", "double": "0x0010000000000000"}  # the smallest normal numbers
+
+
+# ---- helpers -------------------------------------------------------------------------------------------------------
+
+
+def flushed(up: Lift, x: str) -> str:
+    """A subnormal float32 becomes a zero of the same sign."""
+    size = up.call("fabs", "float", x)
+    small = up.op("fcmp olt", "float", size, up.const("float", _TINY["float"]))
+    zero = up.call("copysign", "float", up.const("float", "0.0"), x)
+    return up.select(small, "float", zero, x)
+
+
+def flush(g, value: Value) -> Value:
+    return g.v.apply("float", flushed, value) if value.element == "float" else value
+
+
+def saturated(up: Lift, element: str, x: str) -> str:
+    """Clamped to [0, 1]; NaN becomes 0."""
+    zero, one = up.const(element, "0.0"), up.const(element, "1.0")
+    above = up.op("fcmp ogt", element, x, zero)
+    x = up.select(above, element, x, zero)
+    return up.select(up.op("fcmp olt", element, x, one), element, x, one)
+
+
+def half_to_float(up: Lift, h: str) -> str:
+    """float16 bits (i16) to float32, exactly, by integer arithmetic: no CPU support is needed."""
+    bits = up.cast("zext", "i16", h, "i32")
+    sign = up.op("shl", "i32", up.op("and", "i32", bits, up.const("i32", 0x8000)), up.const("i32", 16))
+    rest = up.op("shl", "i32", up.op("and", "i32", bits, up.const("i32", 0x7FFF)), up.const("i32", 13))
+    # as a float32 the exponent is 112 too small; multiplying by 2^112 mends that, subnormals included
+    scaled = up.cast("bitcast", "i32", rest, "float")
+    scaled = up.op("fmul", "float", scaled, up.const("float", "0x46F0000000000000"))
+    special = up.op("icmp uge", "i32", rest, up.const("i32", 0x0F800000))
+    out = up.cast("bitcast", "float", scaled, "i32")
+    out = up.select(special, "i32", up.op("or", "i32", rest, up.const("i32", 0x7F800000)), out)
+    return up.cast("bitcast", "i32", up.op("or", "i32", out, sign), "float")
+
+
+def float_to_half(up: Lift, x: str, mode: str = "rn") -> str:
+    """float32 to float16 bits (i16), rounded to nearest even or towards zero."""
+    bits = up.cast("bitcast", "float", x, "i32")
+    sign = up.op("lshr", "i32", up.op("and", "i32", bits, up.const("i32", -0x80000000)), up.const("i32", 16))
+    size = up.op("and", "i32", bits, up.const("i32", 0x7FFFFFFF))
+    # normal: re-bias the exponent, keep 10 of 23 mantissa bits
+    normal = up.op("sub", "i32", size, up.const("i32", 112 << 23))
+    if mode == "rn":
+        odd = up.op("and", "i32", up.op("lshr", "i32", normal, up.const("i32", 13)), up.const("i32", 1))
+        normal = up.op("add", "i32", up.op("add", "i32", normal, up.const("i32", 0xFFF)), odd)
+    normal = up.op("lshr", "i32", normal, up.const("i32", 13))
+    # subnormal: x·2^24 as an integer
+    scaled = up.op("fmul", "float", up.cast("bitcast", "i32", size, "float"), up.const("float", "0x4170000000000000"))
+    least = up.op("icmp ult", "i32", size, up.const("i32", 113 << 23))
+    scaled = up.select(least, "float", scaled, up.const("float", "0.0"))
+    whole = up.call("rint" if mode == "rn" else "trunc", "float", scaled)
+    tiny = up.cast("fptosi", "float", whole, "i32")
+    out = up.select(least, "i32", tiny, normal)
+    big = up.op("icmp uge", "i32", size, up.const("i32", (143 << 23)))
+    limit = 0x7C00 if mode == "rn" else 0x7BFF
+    out = up.select(big, "i32", up.const("i32", limit), out)
+    infinite = up.op("icmp eq", "i32", size, up.const("i32", 0x7F800000))
+    out = up.select(infinite, "i32", up.const("i32", 0x7C00), out)
+    nan = up.op("icmp ugt", "i32", size, up.const("i32", 0x7F800000))
+    out = up.select(nan, "i32", up.const("i32", 0x7FFF), out)
+    return up.cast("trunc", "i32", up.op("or", "i32", out, sign), "i16")
+
+
+def narrow(up: Lift, x: str, mode: str) -> str:
+    """float64 to float32 in a rounding mode: the nearest float, moved one step where that went the wrong way."""
+    near = up.cast("fptrunc", "double", x, "float")
+    if mode == "rn":
+        return near
+    back = up.cast("fpext", "float", near, "double")
+    bits = up.cast("bitcast", "float", near, "i32")
+    negative = up.op("icmp slt", "i32", bits, up.const("i32", 0))
+    too_big, too_small = up.op("fcmp ogt", "double", back, x), up.op("fcmp olt", "double", back, x)
+    one = up.const("i32", 1)
+    outward, inward = up.op("add", "i32", bits, one), up.op("sub", "i32", bits, one)
+    zero = up.op("fcmp oeq", "float", near, up.const("float", "0.0"))
+    down = up.select(negative, "i32", outward, inward)
+    down = up.select(zero, "i32", up.const("i32", -0x7FFFFFFF), down)
+    rise = up.select(negative, "i32", inward, outward)
+    rise = up.select(zero, "i32", one, rise)
+    if mode == "rm":
+        out = up.select(too_big, "i32", down, bits)
+    elif mode == "rp":
+        out = up.select(too_small, "i32", rise, bits)
+    else:  # towards zero: down if positive, up if negative
+        positive = up.op("fcmp ogt", "double", x, up.const("double", "0.0"))
+        lower = up.select(up.op("and", "i1", too_big, positive), "i32", down, bits)
+        minus = up.op("fcmp olt", "double", x, up.const("double", "0.0"))
+        out = up.select(up.op("and", "i1", too_small, minus), "i32", rise, lower)
+    return up.cast("bitcast", "i32", out, "float")
+
+
+def sum_to_odd(up: Lift, a: str, b: str) -> str:
+    """a + b in float64, rounded to odd: rounding that once more to float32 is then right in every mode.
+
+    Source: Boldo, Melquiond, "Emulation of FMA and Correctly Rounded Sums: Proved Algorithms Using Rounding to Odd",
+    IEEE Transactions on Computers 57 (2008). The error of the sum comes from Knuth's TwoSum.
+    """
+    total = up.op("fadd", "double", a, b)
+    b_part = up.op("fsub", "double", total, a)
+    a_part = up.op("fsub", "double", total, b_part)
+    error = up.op("fadd", "double", up.op("fsub", "double", a, a_part), up.op("fsub", "double", b, b_part))
+    bits = up.cast("bitcast", "double", total, "i64")
+    even = up.op("icmp eq", "i64", up.op("and", "i64", bits, up.const("i64", 1)), up.const("i64", 0))
+    inexact = up.op("fcmp one", "double", error, up.const("double", "0.0"))
+    grows = up.op(
+        "icmp sge", "i64", up.op("xor", "i64", bits, up.cast("bitcast", "double", error, "i64")), up.const("i64", 0)
+    )
+    step = up.select(grows, "i64", up.const("i64", 1), up.const("i64", -1))
+    moved = up.op("add", "i64", bits, step)
+    out = up.select(up.op("and", "i1", even, inexact), "i64", moved, bits)
+    return up.cast("bitcast", "i64", out, "double")
+
+
+def _mode(i) -> str:
+    return next((p for p in i.parts[1:-1] if p in ("rn", *DIRECTED)), "rn")
+
+
+def _directed_sum(up: Lift, a: str, b: str, mode: str) -> str:
+    out = narrow(up, sum_to_odd(up, a, b), mode)
+    if mode != "rm":
+        return out
+    # an exact zero sum of opposite signs is −0 when rounding down
+    exact = up.op("fcmp oeq", "double", up.op("fadd", "double", a, b), up.const("double", "0.0"))
+    signs = up.op("xor", "i64", up.cast("bitcast", "double", a, "i64"), up.cast("bitcast", "double", b, "i64"))
+    opposite = up.op("icmp slt", "i64", signs, up.const("i64", 0))
+    return up.select(up.op("and", "i1", exact, opposite), "float", up.const("float", "-0.0"), out)
+
+
+def _arguments(g, i, count: int) -> tuple[str, list[Value]]:
+    kind = i.parts[-1]
+    if kind in ("f16", "f16x2"):
+        return kind, [g.read(o, ELEMENTS[kind]) for o in i.operands[1 : count + 1]]
+    if kind not in ("f32", "f64") or len(i.operands) < count + 1:
+        raise g.unsupported()
+    values = [g.read(o, ELEMENTS[kind]) for o in i.operands[1 : count + 1]]
+    if "ftz" in i.parts:
+        values = [flush(g, v) for v in values]
+    return kind, values
+
+
+def _finish(g, i, value: Value) -> None:
+    if "ftz" in i.parts:
+        value = flush(g, value)
+    if "sat" in i.parts:
+        value = g.v.apply(value.element, lambda up, x: saturated(up, value.element, x), value)
+    g.write(i.operands[0], value)
+
+
+def _halves(g, i, kind: str, values: list[Value], make) -> None:
+    """Do `make(up, *floats)` on float16 operands, one or two to a register; the result is rounded once."""
+
+    def one(up, *xs):
+        out = make(up, *(half_to_float(up, x) for x in xs))
+        if "sat" in i.parts:
+            out = saturated(up, "float", out)
+        return float_to_half(up, out)
+
+    if kind == "f16":
+        return g.write(i.operands[0], g.v.apply("i16", one, *values))
+
+    def two(up, *xs):
+        low = one(up, *(up.cast("trunc", "i32", x, "i16") for x in xs))
+        sixteen = up.const("i32", 16)
+        high = one(up, *(up.cast("trunc", "i32", up.op("lshr", "i32", x, sixteen), "i16") for x in xs))
+        high = up.op("shl", "i32", up.cast("zext", "i16", high, "i32"), sixteen)
+        return up.op("or", "i32", high, up.cast("zext", "i16", low, "i32"))
+
+    g.write(i.operands[0], g.v.apply("i32", two, *values))
+
+
+# ---- arithmetic ----------------------------------------------------------------------------------------------------
+
+
+def add_mul(g, i) -> None:
+    """add, sub and mul."""
+    kind, values = _arguments(g, i, 2)
+    element, mode = ELEMENTS[kind], _mode(i)
+    what = {"add": "fadd", "sub": "fsub", "mul": "fmul"}[i.parts[0]]
+    if kind.startswith("f16"):
+        return _halves(g, i, kind, values, lambda up, x, y: up.op(what, "float", x, y))
+    if mode == "rn":
+        return _finish(g, i, g.v.apply(element, lambda up, x, y: up.op(what, element, x, y), *values))
+    if element == "double":
+        raise g.unsupported(f"rounding .{mode} in float64")
+
+    def make(up, x, y):
+        x, y = up.cast("fpext", "float", x, "double"), up.cast("fpext", "float", y, "double")
+        if what == "fmul":
+            return narrow(up, up.op("fmul", "double", x, y), mode)
+        if what == "fsub":
+            y = up.f.let(f"fneg {up.type('double')} {y}")
+        return _directed_sum(up, x, y, mode)
+
+    _finish(g, i, g.v.apply("float", make, *values))
+
+
+@on("fma")
+def fma(g, i) -> None:
+    kind, values = _arguments(g, i, 3)
+    element, mode = ELEMENTS[kind], _mode(i)
+    if "relu" in i.parts:
+        raise g.unsupported("modifier .relu")
+    if kind.startswith("f16"):
+
+        def half(up, x, y, z):
+            wide = [up.cast("fpext", "float", v, "double") for v in (x, y, z)]
+            return narrow_to_odd(up, sum_to_odd(up, up.op("fmul", "double", *wide[:2]), wide[2]))
+
+        return _halves(g, i, kind, values, half)
+    if mode == "rn":
+        return _finish(g, i, g.v.apply(element, lambda up, x, y, z: up.call("fma", element, x, y, z), *values))
+    if element == "double":
+        raise g.unsupported(f"rounding .{mode} in float64")
+
+    def make(up, x, y, z):
+        x, y, z = (up.cast("fpext", "float", v, "double") for v in (x, y, z))
+        return _directed_sum(up, up.op("fmul", "double", x, y), z, mode)  # the product of two floats is exact
+
+    _finish(g, i, g.v.apply("float", make, *values))
+
+
+def narrow_to_odd(up: Lift, x: str) -> str:
+    """float64 to float32 rounded to odd, so that rounding to float16 afterwards rounds once."""
+    toward_zero = narrow(up, x, "rz")
+    back = up.cast("fpext", "float", toward_zero, "double")
+    inexact = up.op("fcmp one", "double", back, x)
+    bits = up.cast("bitcast", "float", toward_zero, "i32")
+    odd = up.op("or", "i32", bits, up.const("i32", 1))
+    return up.cast("bitcast", "i32", up.select(inexact, "i32", odd, bits), "float")
+
+
+def div(g, i) -> None:
+    """div: the approximate forms are computed exactly rounded, inside their allowed error."""
+    kind, values = _arguments(g, i, 2)
+    element = ELEMENTS[kind]
+    if i.parts[0] != "div" or kind.startswith("f16") or _mode(i) != "rn":
+        raise g.unsupported()
+    _finish(g, i, g.v.apply(element, lambda up, x, y: up.op("fdiv", element, x, y), *values))
+
+
+def min_max(g, i) -> None:
+    """min and max: −0 is less than +0; a NaN gives way to the other operand unless `.NaN`."""
+    kind, values = _arguments(g, i, 2)
+    element = ELEMENTS[kind]
+    if "xorsign" in i.parts:
+        raise g.unsupported("modifier .xorsign")
+
+    element = "float" if kind.startswith("f16") else element
+
+    def make(up, x, y):
+        test = "fcmp olt" if i.parts[0] == "min" else "fcmp ogt"
+        bits = f"i{BITS[element]}"
+        out = up.select(up.op(test, element, x, y), element, x, y)
+        equal = up.op("fcmp oeq", element, x, y)  # +0 and −0, or the same: join or meet their bits
+        join = "or" if i.parts[0] == "min" else "and"
+        xb, yb = up.cast("bitcast", element, x, bits), up.cast("bitcast", element, y, bits)
+        both = up.cast("bitcast", bits, up.op(join, bits, xb, yb), element)
+        out = up.select(equal, element, both, out)
+        x_nan, y_nan = up.op("fcmp uno", element, x, x), up.op("fcmp uno", element, y, y)
+        if "NaN" in i.parts:
+            return up.select(y_nan, element, y, up.select(x_nan, element, x, out))
+        return up.select(y_nan, element, x, up.select(x_nan, element, y, out))
+
+    if kind.startswith("f16"):
+        return _halves(g, i, kind, values, make)
+    _finish(g, i, g.v.apply(element, make, *values))
+
+
+def abs_neg(g, i) -> None:
+    kind, values = _arguments(g, i, 1)
+    element = ELEMENTS[kind]
+    if kind.startswith("f16"):
+        mask = {
+            ("abs", "f16"): 0x7FFF,
+            ("abs", "f16x2"): 0x7FFF7FFF,
+            ("neg", "f16"): -0x8000,
+            ("neg", "f16x2"): -0x7FFF8000,
+        }
+        what = "and" if i.parts[0] == "abs" else "xor"
+        constant = mask[i.parts[0], kind]
+        return g.write(
+            i.operands[0],
+            g.v.apply(element, lambda up, x: up.op(what, element, x, up.const(element, constant)), *values),
+        )
+
+    def make(up, x):
+        if i.parts[0] == "abs":
+            return up.call("fabs", element, x)
+        return up.f.let(f"fneg {up.type(element)} {x}")
+
+    _finish(g, i, g.v.apply(element, make, *values))
+
+
+@on("copysign")
+def copysign(g, i) -> None:
+    kind, (sign, size) = _arguments(g, i, 2)
+    element = ELEMENTS[kind]
+    g.write(i.operands[0], g.v.apply(element, lambda up, s, x: up.call("copysign", element, x, s), sign, size))
+
+
+@on("sqrt", "rcp", "rsqrt")
+def roots(g, i) -> None:
+    kind, values = _arguments(g, i, 1)
+    element = ELEMENTS[kind]
+    if kind.startswith("f16") or _mode(i) != "rn":
+        raise g.unsupported()
+
+    def make(up, x):
+        one = up.const(element, "1.0")
+        if i.parts[0] == "rcp":
+            return up.op("fdiv", element, one, x)
+        if i.parts[0] == "sqrt":
+            return up.call("sqrt", element, x)
+        if element == "double":
+            return up.op("fdiv", element, one, up.call("sqrt", element, x))
+        wide = up.call("sqrt", "double", up.cast("fpext", "float", x, "double"))
+        return up.cast("fptrunc", "double", up.op("fdiv", "double", up.const("double", "1.0"), wide), "float")
+
+    _finish(g, i, g.v.apply(element, make, *values))
+
+
+@on("ex2", "lg2", "sin", "cos", "tanh")
+def transcendental(g, i) -> None:
+    kind, values = _arguments(g, i, 1)
+    if kind != "f32":
+        raise g.unsupported()
+    name = {"ex2": "exp2", "lg2": "log2"}.get(i.parts[0], i.parts[0])
+    if name == "tanh":
+        raise g.unsupported()
+    _finish(g, i, g.v.apply("float", lambda up, x: up.call(name, "float", x), *values))
+
+
+@on("testp")
+def testp(g, i) -> None:
+    element = ELEMENTS[i.parts[-1]]
+    value = g.read(i.operands[1], element)
+    infinity = "0x7FF0000000000000"
+
+    def make(up, x):
+        size = up.call("fabs", element, x)
+        top, tiny, zero = (up.const(element, c) for c in (infinity, _TINY[element], "0.0"))
+        match i.parts[1]:
+            case "finite":
+                return up.op("fcmp olt", element, size, top)
+            case "infinite":
+                return up.op("fcmp oeq", element, size, top)
+            case "number":
+                return up.op("fcmp ord", element, x, x)
+            case "notanumber":
+                return up.op("fcmp uno", element, x, x)
+            case "normal":
+                least = up.op("fcmp oge", element, size, tiny)
+                return up.op("and", "i1", least, up.op("fcmp olt", element, size, top))
+            case "subnormal":
+                some = up.op("fcmp ogt", element, size, zero)
+                return up.op("and", "i1", some, up.op("fcmp olt", element, size, tiny))
+        raise g.unsupported()
+
+    g.write(i.operands[0], g.v.apply("i1", make, value))
+
+
+_TESTS = {
+    "eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "num": "ord", "nan": "uno",
+    "equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge",
+}  # fmt: skip
+
+
+def comparison(g, test: str, kind: str):
+    """The LLVM comparison for a PTX test, as a function of (lift, x, y)."""
+    if test not in _TESTS or kind == "bf16":
+        raise g.unsupported(f"comparison .{test}")
+    if kind == "f16":
+        return lambda up, x, y: up.op(f"fcmp {_TESTS[test]}", "float", half_to_float(up, x), half_to_float(up, y))
+    return lambda up, x, y: up.op(f"fcmp {_TESTS[test]}", ELEMENTS[kind], x, y)
+
+
+# ---- cvt -----------------------------------------------------------------------------------------------------------
+
+
+@on("cvt")
+def cvt(g, i) -> None:
+    if len(i.parts) < 3 or len(i.operands) != 2:
+        raise g.unsupported()
+    to, source = i.parts[-2], i.parts[-1]
+    if to not in ELEMENTS or source not in ELEMENTS or "bf16" in (to, source) or "f16x2" in (to, source):
+        raise g.unsupported()
+    modifiers = set(i.parts[1:-2])
+    if modifiers - {"rn", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi", "ftz", "sat"}:
+        raise g.unsupported()
+    value = g.read(i.operands[1], ELEMENTS[source])
+    if source.startswith("f") and to.startswith("f"):
+        out = _float_to_float(g, i, value, to, source, modifiers)
+    elif source.startswith("f"):
+        out = _float_to_integer(g, value, to, source, modifiers)
+    elif to.startswith("f"):
+        out = _integer_to_float(g, value, to, source, modifiers)
+    else:
+        out = _integer_to_integer(g, value, to, source, "sat" in modifiers)
+    g.write(i.operands[0], out, to.startswith("s"))
+
+
+_WHOLE = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+
+
+def _float_to_float(g, i, value: Value, to: str, source: str, modifiers: set[str]) -> Value:
+    if "ftz" in modifiers:
+        value = flush(g, value)
+    mode = next((m for m in ("rz", "rm", "rp") if m in modifiers), "rn")
+    whole = next((m for m in modifiers if m in _WHOLE), None)
+
+    def make(up, x):
+        element = ELEMENTS[source]
+        if source == "f16":
+            x, element = half_to_float(up, x), "float"
+        if whole:
+            x = up.call(_WHOLE[whole], element, x)
+        if to == "f64" and element == "float":
+            x = up.cast("fpext", "float", x, "double")
+        elif to == "f32" and element == "double":
+            x = narrow(up, x, mode)
+        elif to == "f16":
+            if element == "double":
+                x = narrow_to_odd(up, x)
+            if mode not in ("rn", "rz"):
+                raise g.unsupported(f"rounding .{mode} to f16")
+            if "sat" in modifiers:
+                x = saturated(up, "float", x)
+            return float_to_half(up, x, mode)
+        if "sat" in modifiers:
+            x = saturated(up, ELEMENTS[to], x)
+        return x
+
+    out = g.v.apply(ELEMENTS[to], make, value)
+    return flush(g, out) if "ftz" in modifiers else out
+
+
+def _float_to_integer(g, value: Value, to: str, source: str, modifiers: set[str]) -> Value:
+    whole = next((m for m in modifiers if m in _WHOLE), None)
+    if whole is None:
+        raise g.unsupported("no rounding to an integer")
+    if "ftz" in modifiers:
+        value = flush(g, value)
+    target = ELEMENTS[to]
+    name = "fptosi.sat" if to.startswith("s") else "fptoui.sat"
+
+    def make(up, x):
+        element = ELEMENTS[source]
+        if source == "f16":
+            x, element = half_to_float(up, x), "float"
+        x = up.call(_WHOLE[whole], element, x)
+        short = {"float": "f32", "double": "f64"}[element]
+        lanes = "v32" if up.wide else ""
+        function = f"@llvm.{name}.{lanes}{target}.{lanes}{short}"
+        return up.f.call(up.type(target), function, (up.type(element), x))  # clamps; NaN gives 0, as PTX says
+
+    out = g.v.apply(target, make, value)
+    if BITS[target] == 64:  # a NaN that becomes a 64-bit integer is 0x8000000000000000 on the card
+        nan = g.v.apply("i1", lambda up, x: _is_nan(up, x, source), value)
+        low = str(-(1 << 63))
+        out = g.v.apply(target, lambda up, c, x: up.select(c, target, up.const(target, low), x), nan, out)
+    return out
+
+
+def _is_nan(up: Lift, x: str, source: str) -> str:
+    if source == "f16":
+        x, source = half_to_float(up, x), "f32"
+    return up.op("fcmp uno", ELEMENTS[source], x, x)
+
+
+def _integer_to_float(g, value: Value, to: str, source: str, modifiers: set[str]) -> Value:
+    mode = next((m for m in ("rz", "rm", "rp") if m in modifiers), "rn")
+    what = "sitofp" if source.startswith("s") else "uitofp"
+    element = ELEMENTS[source]
+    target = {"f16": "float"}.get(to, ELEMENTS[to])
+
+    def make(up, x):
+        if mode == "rn" or (target == "double" and BITS[element] <= 32):
+            out = up.cast(what, element, x, target)
+        elif target == "float" and BITS[element] <= 32:
+            out = narrow(up, up.cast(what, element, x, "double"), mode)
+        else:
+            raise g.unsupported(f"rounding .{mode} of a 64-bit integer")
+        if to == "f16":
+            if BITS[element] > 16:
+                raise g.unsupported("a wide integer to f16")
+            return float_to_half(up, out)
+        return out
+
+    return g.v.apply(ELEMENTS[to], make, value)
+
+
+def _integer_to_integer(g, value: Value, to: str, source: str, saturate: bool) -> Value:
+    have, want = ELEMENTS[source], ELEMENTS[to]
+    if saturate:
+        return _saturated_integer(g, value, to, source)
+    if have == want:
+        return value
+    what = "trunc" if BITS[have] > BITS[want] else ("sext" if source.startswith("s") else "zext")
+    return g.v.apply(want, lambda up, x: up.cast(what, have, x, want), value)
+
+
+def _saturated_integer(g, value: Value, to: str, source: str) -> Value:
+    have, want = ELEMENTS[source], ELEMENTS[to]
+    bits = BITS[want]
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if to.startswith("s") else (0, (1 << bits) - 1)
+
+    def make(up, x):
+        wide = up.cast("sext" if source.startswith("s") else "zext", have, x, "i128")
+        wide = up.call("smin", "i128", wide, up.const("i128", high))
+        wide = up.call("smax", "i128", wide, up.const("i128", low))
+        return up.cast("trunc", "i128", wide, want)
+
+    return g.v.apply(want, make, value)
