@@ -3,6 +3,9 @@
 In the program the kernels stand between ``// page: begin kernels`` and ``// page: end kernels``; in the page they are
 the string of the one cell that reads ``source = r\"\"\"`` … ``\"\"\"``. The string begins with a line break, so that a
 line's number in the source is its number in the cell.
+
+A page may also bring them step by step: cells that read ``source += r\"\"\"`` … ``\"\"\"`` then follow, and each string is
+a section of the program's kernels, which begin with lines ``// ---- …``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from pathlib import Path
 from gpudays.course.steps import DAYS, Day
 
 BEGIN, END = "// page: begin kernels\n", "// page: end kernels\n"
-STRING = re.compile(r'^source = r"""\n(.*?)"""$', re.DOTALL | re.MULTILINE)
+STRING = re.compile(r'^source (\+?=) r"""\n(.*?)"""$', re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"^(?=// ---- )", re.MULTILINE)
 
 
 class KernelTextError(ValueError):
@@ -38,25 +42,45 @@ def kernel_text(program: Path) -> str:
     return kernels
 
 
-def page_text(page: Path) -> str:
-    """The kernels that a page's CUDA string holds, without the line break that it begins with.
+def page_parts(page: Path) -> list[str]:
+    """The strings of kernels that a page holds, in order, each without the line break that it begins with.
 
     Raises:
-        KernelTextError: no such page, or not exactly one ``source = r\"\"\"`` string in it.
+        KernelTextError: no such page, or not exactly one ``source = r\"\"\"`` string in it, the others added to it.
     """
     found = STRING.findall(page.read_text("utf-8")) if page.is_file() else []
-    if len(found) != 1:
-        raise KernelTextError(f'{page}: needs exactly one cell with source = r""" … """, and has {len(found)}')
-    return found[0]
+    first = [how for how, _ in found].count("=")
+    if first != 1 or found[0][0] != "=":
+        raise KernelTextError(f'{page}: needs exactly one cell with source = r""" … """, and has {first}')
+    return [text for _, text in found]
+
+
+def page_text(page: Path) -> str:
+    """The kernels that a page holds, its strings one after the other.
+
+    Raises:
+        KernelTextError: as `page_parts` does.
+    """
+    return "".join(page_parts(page))
 
 
 def carry(root: Path, day: Day) -> bool:
-    """Write the kernels of a day's program into its page; say whether the page changed."""
+    """Write the kernels of a day's program into its page; say whether the page changed.
+
+    Raises:
+        KernelTextError: as `page_parts` does, or the page has several strings, and the program other sections.
+    """
     page, kernels = root / day.page, kernel_text(root / day.program)
-    if page_text(page) == kernels:
+    parts = page_parts(page)
+    if "".join(parts) == kernels:
         return False
-    text = page.read_text("utf-8")
-    page.write_text(STRING.sub(lambda _: f'source = r"""\n{kernels}"""', text, count=1), "utf-8")
+    sections = [kernels] if len(parts) == 1 else [text for text in SECTION.split(kernels) if text]
+    if len(sections) != len(parts):
+        what = f"{len(parts)} strings of kernels, and {day.program} {len(sections)} sections (// ---- …)"
+        raise KernelTextError(f"{page} has {what}")
+    new = iter(sections)
+    text = STRING.sub(lambda found: f'source {found[1]} r"""\n{next(new)}"""', page.read_text("utf-8"))
+    page.write_text(text, "utf-8")
     return True
 
 
