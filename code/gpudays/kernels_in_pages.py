@@ -4,7 +4,7 @@ In the program the kernels stand between ``// page: begin kernels`` and ``// pag
 the string of the one cell that reads ``source = r\"\"\"`` … ``\"\"\"``. The string begins with a line break, so that a
 line's number in the source is its number in the cell.
 
-A page may also bring them step by step: cells that read ``source += r\"\"\"`` … ``\"\"\"`` then follow, and each string is
+A page may also bring them step by step: cells that read ``source += r\"\"\"`` … ``\"\"\"`` then follow, each holding
 a section of the program's kernels, which begin with lines ``// ---- …``.
 """
 
