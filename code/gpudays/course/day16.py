@@ -7,7 +7,7 @@ an :class:`~gpudays.course.evidence.Evidence`. Thresholds that turn words into n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudays import metrics
 from gpudays.course import evidence as ev
@@ -21,7 +21,8 @@ KERNELS = tuple(step.kernel for step in DAY16.steps)
 NAIVE, TILED = KERNELS
 SIZES = tuple(size[0] for size in DAY16.sizes)
 SMALL, LARGE = SIZES
-TILES = {step.block[0]: step.kernel for step in DAY16.sweep}  # kernel by side of its tile
+SWEEP = replace(DAY16, steps=DAY16.sweep, sweep=())  # the day with its tile sizes as the ladder
+TILES = {step.block[0]: step.kernel for step in SWEEP.steps}  # kernel by side of its tile
 
 SPEEDUP_TOLERANCE = 0.25  # a predicted speed-up matches within a quarter: who writes 8 expects 6 to 10
 NO_CONFLICT = 0.01  # of the wavefronts: cards count a few turns more than addresses explain
