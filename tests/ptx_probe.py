@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpudays.ptx.engine import execute
 from gpudays.ptx.oracle.arguments import prepare
 from gpudays.ptx.oracle.interpreter import interpret
 from gpudays.ptx.parser import parse
@@ -22,7 +23,11 @@ def run_oracle(ptx: str, kernel: str, grid, block, args, **options):
     return interpret(module, function, prepare(function, grid, block, args), **options)
 
 
-ENGINES = {"oracle": run_oracle}
+def run_compiled(ptx: str, kernel: str, grid, block, args):
+    return execute(ptx, kernel, grid, block, args)
+
+
+ENGINES = {"compiled": run_compiled, "oracle": run_oracle}
 
 
 def probe(opcode: str, results: tuple[str, ...], sources: tuple[str, ...], constants: tuple[str, ...] = ()) -> str:

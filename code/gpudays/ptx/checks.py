@@ -55,8 +55,7 @@ class Observer:
         self.printed = ""
         self.faults = 0
         self.found: dict[tuple, list] = {}
-        self.pending: dict[int, list] = {}
-        self.era = (-1, -1)
+        self.pending: list[tuple] = []
         self.spent: dict[tuple[int, int], int] = {}
         self._keep = _callbacks(self)
 
@@ -71,21 +70,17 @@ class Observer:
 
     # -- findings
 
-    def report(
-        self, kind: str, line: int, thread: int, message: str, other: int | None = None, block: tuple | None = None
-    ) -> None:
+    def report(self, kind: str, line: int, thread: int, message: str, other: int | None = None) -> None:
         """Note a finding; the same kind at the same lines is counted, the first one told."""
         key = (kind, line, other, message.split(":")[0])
         if key in self.found:
             self.found[key][1] += 1
             return
-        block = block or self.block()
+        block = self.block()
         self.found[key] = [Finding(kind, line, block, self.thread(thread), message, other), 1]
 
     def findings(self) -> list[Finding]:
         """What was found, each thing once."""
-        self.era = (-1, -1)
-        self.settle_pending()
         return [Finding(**{**f.__dict__, "count": n}) for f, n in self.found.values()]
 
     def block(self) -> tuple[int, int, int]:
@@ -180,18 +175,17 @@ class Observer:
             f"uninitialized-shared: {self.name_threads(mine & 0xFFFF)} {self.reads(mine)} byte {offset} of shared memory"
             f"{self.variable_at(offset)}, which no thread of the block has written"
         )
-        self.settle_pending()
-        self.pending.setdefault(cell, []).append((line, thread, message, self.block()))
+        self.pending.append((cell, line, thread, message))
+        self.m.memory.view(np.int32)[at.PENDING // 4] = 1
 
     def settle_pending(self) -> None:
-        """Report reads of unwritten cells once a barrier has passed, or the block has ended."""
-        memory = self.m.memory.view(np.int64)
-        era = (int(memory[at.BLOCK_ID // 8]), int(memory[at.FULL_TICK // 8]))
-        if era != self.era:
-            for held in self.pending.values():
-                for line, thread, message, block in held:
-                    self.report("uninitialized-shared", line, thread, message, block=block)
-            self.pending, self.era = {}, era
+        """Report reads of unwritten cells: called at the next barrier, or when the block has ended."""
+        born = self.m.memory.view(np.int64)[at.BLOCK_TICK // 8]
+        for cell, line, thread, message in self.pending:
+            if self.m.records[0][cell] >> 32 < born:
+                self.report("uninitialized-shared", line, thread, message)
+        self.pending = []
+        self.m.memory.view(np.int32)[at.PENDING // 4] = 0
 
     def reads(self, mine: int) -> str:
         return "read" if mine & 0xFFFF >= at.MANY else "reads"
@@ -230,8 +224,6 @@ class Observer:
         thread = self.first_thread(me)
         offset = cell * self.m.kernel.cell
         verb = ("write" if is_store else "read") + ("s" if me < at.MANY else "")
-        if is_store and did == "read":
-            self.pending.pop(cell, None)  # not unwritten: it was read too early
         self.report(
             "shared-race", site.instruction.line, thread,
             f"shared-race: {self.name_threads(me)} {verb} byte {offset} of shared memory{self.variable_at(offset)} that "
@@ -307,6 +299,7 @@ class Observer:
         """Not all warps wait at barrier 0: open what can be opened, or say that nobody can go on."""
         from gpudays.ptx.barriers import open_barriers
 
+        self.settle_pending()
         return 1 if self.stopped else open_barriers(self)
 
 

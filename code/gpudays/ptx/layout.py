@@ -20,6 +20,7 @@ PARAMS, SITES, WARPS, BLOCK_COUNTS = 96, 104, 112, 120
 BUDGET, CLOCK = 128, 136
 STOP = 144  # i32: a reason to abandon the launch
 SHARED_DYNAMIC = 148  # i32
+PENDING = 152  # i32: Python wants to be asked at the next barrier, or at the block's end
 ON_ACCESS, ON_SHAPE, ON_COST, ON_EVENT, ON_RACE, ON_ATOMIC = 160, 168, 176, 184, 192, 200
 BLOCK_ID = 208  # i64: linear index
 ON_BARRIER, ON_PAUSE, ALLOWANCE = 224, 232, 240  # ALLOWANCE: instructions a warp may run before it is looked at

@@ -78,7 +78,9 @@ def run_blocks(warp_bytes: int) -> Function:
         # the plain case: all warps of the block wait at barrier 0 and no thread has ended
         everyone = f.let(f"icmp eq i64 {f.load('i64', waiting)}, {n_warps}")
         nobody_lost = f.let(f"icmp eq i32 {f.load('i32', lost)}, 0")
-        f.branch(f.let(f"and i1 {everyone}, {nobody_lost}"), simple, hard, likely=True)
+        settled = f.let(f"icmp eq i32 {f.load('i32', '%M', at.PENDING)}, 0")
+        plain = f.let(f"and i1 {everyone}, {f.let(f'and i1 {nobody_lost}, {settled}')}")
+        f.branch(plain, simple, hard, likely=True)
         f.at(simple)
         tick = f.let(f"add i64 {f.load('i64', '%M', at.TICK)}, 1")
         f.store("i64", tick, "%M", at.TICK)
@@ -97,6 +99,9 @@ def run_blocks(warp_bytes: int) -> Function:
         f.at(opened)
         f.goto(turn)
         f.at(end)
+        pending = f.load("i32", "%M", at.PENDING)
+        with f.when(f.let(f"icmp ne i32 {pending}, 0"), likely=False):
+            f.call("i32", f.load("ptr", "%M", at.ON_BARRIER), ("ptr", "%M"))
         _stop_if_asked(f)
     f.raw("ret i32 0")
     return f
