@@ -51,6 +51,7 @@ def _open(o: Observer, words: np.ndarray, here: np.ndarray, number: int, whole: 
     tick = memory[at.TICK // 8]
     if whole:
         memory[at.FULL_TICK // 8] = tick
+        memory[at.NOTE_COUNT // 8] = 0
         _missing(o, words, here)
     order = memory[at.ORDER // 8 : at.ORDER // 8 + at.LANES * at.LANES].reshape(at.LANES, at.LANES)
     seen = order[here].max(axis=0)

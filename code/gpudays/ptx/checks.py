@@ -172,8 +172,8 @@ class Observer:
         line = self.site(pointer).instruction.line
         thread, offset = self.first_thread(mine & 0xFFFF), cell * self.m.kernel.cell
         message = (
-            f"uninitialized-shared: {self.name_threads(mine & 0xFFFF)} {self.reads(mine)} byte {offset} of shared memory"
-            f"{self.variable_at(offset)}, which no thread of the block has written"
+            f"uninitialized-shared: {self.name_threads(mine & 0xFFFF)} {self.reads(mine)} byte {offset} of shared "
+            f"memory{self.variable_at(offset)}, which no thread of the block has written"
         )
         self.pending.append((cell, line, thread, message))
         self.m.memory.view(np.int32)[at.PENDING // 4] = 1
@@ -226,8 +226,8 @@ class Observer:
         verb = ("write" if is_store else "read") + ("s" if me < at.MANY else "")
         self.report(
             "shared-race", site.instruction.line, thread,
-            f"shared-race: {self.name_threads(me)} {verb} byte {offset} of shared memory{self.variable_at(offset)} that "
-            f"{self.name_threads(who)} {did} in line {other.instruction.line}, with no barrier between them",
+            f"shared-race: {self.name_threads(me)} {verb} byte {offset} of shared "
+            f"memory{self.variable_at(offset)} that {self.name_threads(who)} {did} in line {other.instruction.line}, with no barrier between them",
             other.instruction.line,
         )  # fmt: skip
 

@@ -155,6 +155,7 @@ def _assemble(code: codegen.Code, plan: codegen.Plan) -> str:
             wanted |= {(op, s, width, count) for s in ("global", "shared", "local")}
     functions = [code.function, memory_ir.resolve_shape(), scheduler_ir.move_to(), scheduler_ir.reconverge()]
     functions += [scheduler_ir.permute(), scheduler_ir.warp_sync(), scheduler_ir.run_blocks(code.warp_bytes)]
+    functions.append(memory_ir.flush(plan.cell))
     frame = plan.local_bytes
     functions += [memory_ir.access_routine(*r, plan.cell, plan.checks, frame) for r in sorted(wanted)]
     return ir.module(functions, *native.layout_of_this_machine(), memory_ir.ZERO)

@@ -171,6 +171,8 @@ class Machine:
         self.block_counts = np.zeros((len(kernel.graph.blocks), 2), np.int64)
         shared = kernel.shared_bytes + launch.dynamic_shared
         self.shared = _aligned(shared + 64)
+        self.notes = _aligned(at.NOTE_SIZE * (at.NOTE_LIMIT + 1))
+        self.verified = np.zeros((len(kernel.code.sites) + 1, at.LANES * at.VERIFIED_SIZE), np.uint8)
         self.records = np.zeros((2, shared // kernel.cell + 2), np.int64)
         self.local = _aligned(n_warps * at.LANES * kernel.local_bytes + 64)
         self.params = params
@@ -187,12 +189,15 @@ class Machine:
         pointers = {
             at.SHARED: self.shared, at.WRITES: self.records[0], at.READS: self.records[1], at.PARAMS: self.params,
             at.SITES: self.sites, at.WARPS: self.warps, at.BLOCK_COUNTS: self.block_counts,
+            at.NOTES: self.notes,
         }  # fmt: skip
         for place, array in pointers.items():
             i64[place // 8] = array.ctypes.data
         i64[at.SHARED_SIZE // 8] = shared
         i64[at.ALLOWANCE // 8] = min(ALLOWANCE, launch.budget or ALLOWANCE)
-        self.sites.view(np.int64)[:, at.SITE_ID // 8] = np.arange(len(self.sites))
+        sites, numbers = self.sites.view(np.int64), np.arange(len(self.sites))
+        sites[:, at.SITE_ID // 8] = numbers
+        sites[:, at.VERIFIED // 8] = self.verified.ctypes.data + self.verified.shape[1] * numbers
         for place, function in self.observer.callbacks.items():
             i64[place // 8] = ctypes.cast(function, ctypes.c_void_p).value
         index = np.arange(n_warps * at.LANES)

@@ -25,9 +25,13 @@ ON_ACCESS, ON_SHAPE, ON_COST, ON_EVENT, ON_RACE, ON_ATOMIC = 160, 168, 176, 184,
 BLOCK_ID = 208  # i64: linear index
 ON_BARRIER, ON_PAUSE, ALLOWANCE = 224, 232, 240  # ALLOWANCE: instructions a warp may run before it is looked at
 BLOCK_TICK = 216  # shared records before this tick are of earlier blocks
+# Reads of shared memory in a stretch between barriers that has seen no store yet are only noted, 48 bytes each (site,
+# base, shape, warp, tick, cells per lane). A store turns the notes into records; a barrier for all makes them void.
+NOTES, NOTE_COUNT, LAST_STORE = 248, 768, 776
+NOTE_SIZE, NOTE_LIMIT = 48, 4096
 BARRIERS = 256  # 16 x i32 (so far: predicates true, threads; last time: predicates true, threads) for bar.red
 BARRIER_SIZE = 16
-ORDER = 512  # i64[32][32]: the tick up to which warp row has seen what warp column did
+ORDER = 1024  # i64[32][32]: the tick up to which warp row has seen what warp column did
 STAGE = ORDER + 8 * LANES * LANES  # 4 x 32 x 8 bytes
 STAGE_ROW = LANES * 8
 STAGE_2 = STAGE + 4 * STAGE_ROW
@@ -52,6 +56,8 @@ GONE = 4  # a warp's status besides 0 (can run) and AT_BARRIER
 LOW, HIGH, SHIFT, LAST_SHAPE = 0, 8, 16, 24  # a buffer's first address, its end, host minus device address
 COST, CONFLICTS, REQUESTS, ACTIVE_LANES, MISSES, SITE_ID = 32, 40, 48, 56, 64, 72
 GLOBAL_WRITES, GLOBAL_READS = 80, 88  # race records of the buffer: host address of its first record, or 0
+VERIFIED = 104  # per warp (base, shape, block's tick): cells that this site found written before
+VERIFIED_SIZE = 32
 REPORTS = 96  # how often the site had something to report; beyond ENOUGH it is only counted
 ENOUGH = 200
 SITE_SIZE = 128

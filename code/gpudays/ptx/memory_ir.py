@@ -183,35 +183,156 @@ class _Routine:
 
     def shared_checks(self, shape: str) -> None:
         f = self.f
-        per_lane = max(1, self.total // self.cell)
-        now = f.load("i64", "%M", at.TICK)
-        fence = f.load("i64", "%M", at.FULL_TICK)
-        site = f.load("i64", "%site", at.SITE_ID)
-        warp = f.load("i32", "%W", at.WARP_ID)
-        warp = f.let(f"zext i32 {warp} to i64")
-        stamp = f.let(f"shl i64 {now}, 32")
-        stamp = f.let(f"or i64 {stamp}, {f.let(f'shl i64 {site}, 16')}")
-        oldest = f.let(f"shl i64 {fence}, 32")
+        self.per_lane = max(1, self.total // self.cell)
+        self.oldest = f.let(f"shl i64 {f.load('i64', '%M', at.FULL_TICK)}, 32")
+        self.writes, self.reads = f.load("ptr", "%M", at.WRITES), f.load("ptr", "%M", at.READS)
+        site = f.let(f"shl i64 {f.load('i64', '%site', at.SITE_ID)}, 16")
+        tick = f.load("i64", "%M", at.TICK)
+        self.stamp = f.let(f"or i64 {f.let(f'shl i64 {tick}, 32')}, {site}")
+        self.warp = f.let(f"zext i32 {f.load('i32', '%W', at.WARP_ID)} to i64")
         self.birth = f.let(f"shl i64 {f.load('i64', '%M', at.BLOCK_TICK)}, 32")
-        writes, reads = f.load("ptr", "%M", at.WRITES), f.load("ptr", "%M", at.READS)
-        many = f.let(f"or i64 {warp}, {at.MANY}")
-        first_thread = f.let(f"shl i64 {warp}, 5")
-        distinct = f.let(f"zext i32 {f.load('i32', shape, at.DISTINCT)} to i64")
         if self.op == "st":
-            self.same_cell(distinct)
-        with f.count_to(distinct) as i:
-            slot = f.let(f"shl i64 {i}, 3")
-            delta = f.load("i64", f.let(f"getelementptr i8, ptr {shape}, i64 {slot}"), at.OFFSETS)
-            owner = f.load("i64", f.let(f"getelementptr i8, ptr {shape}, i64 {slot}"), at.OWNERS)
-            shared = f.let(f"icmp eq i64 {owner}, {at.MANY}")
-            thread = f.let(f"add i64 {first_thread}, {owner}")
-            who = f.let(f"select i1 {shared}, i64 {many}, i64 {thread}")
-            cell = f.let(f"add i64 %base, {delta}")
+            f.call("void", "@flush", ("ptr", "%M"))
+            f.store("i64", tick, "%M", at.LAST_STORE)
+            self.check_store(shape)
+        else:
+            self.check_load(shape, tick)
+
+    def check_load(self, shape: str, tick: str) -> None:
+        """Without a store since the last barrier a read is only noted, once its cells are known to be written."""
+        f = self.f
+        quiet, busy, done = f.label("quiet"), f.label("busy"), f.label("checked")
+        stored = f.let(f"icmp uge i64 {f.load('i64', '%M', at.LAST_STORE)}, {f.load('i64', '%M', at.FULL_TICK)}")
+        f.branch(stored, busy, quiet)
+        f.at(busy)
+        self.each_cell(shape, self.check_cell)
+        f.goto(done)
+        f.at(quiet)
+        verify, note = f.label("verify"), f.label("note")
+        place = f.let(f"mul i64 {self.warp}, {at.VERIFIED_SIZE}")
+        known = f.let(f"getelementptr i8, ptr {f.load('ptr', '%site', at.VERIFIED)}, i64 {place}")
+        wanted = (("i64", "%base", 0), ("ptr", shape, 8), ("i64", f.load("i64", "%M", at.BLOCK_TICK), 16))
+        same = [f.let(f"icmp eq {kind} {f.load(kind, known, where)}, {value}") for kind, value, where in wanted]
+        both = f.let(f"and i1 {same[0]}, {same[1]}")
+        f.branch(f.let(f"and i1 {both}, {same[2]}"), note, verify, likely=True)
+        f.at(verify)
+        self.each_cell(shape, self.check_written)
+        for kind, value, where in wanted:
+            f.store(kind, value, known, where)
+        f.goto(note)
+        f.at(note)
+        count = f.load("i64", "%M", at.NOTE_COUNT)
+        entry = f.let(
+            f"getelementptr i8, ptr {f.load('ptr', '%M', at.NOTES)}, i64 {f.let(f'mul i64 {count}, {at.NOTE_SIZE}')}"
+        )
+        fields = (("ptr", "%site"), ("i64", "%base"), ("ptr", shape), ("i64", self.warp), ("i64", tick))
+        for n, (kind, value) in enumerate((*fields, ("i64", str(self.per_lane)))):
+            f.store(kind, value, entry, 8 * n)
+        more = f.let(f"add i64 {count}, 1")
+        f.store("i64", more, "%M", at.NOTE_COUNT)
+        with f.when(f.let(f"icmp uge i64 {more}, {at.NOTE_LIMIT}"), likely=False):
+            f.call("void", "@flush", ("ptr", "%M"))
+        f.goto(done)
+        f.at(done)
+
+    def check_store(self, shape: str) -> None:
+        """Rows of different cells are compared sixteen at a time; anything else, and any trouble, cell by cell."""
+        f = self.f
+        slow, done = f.label("slow"), f.label("checked")
+        if self.total == self.cell:
+            pattern = f.load("i8", shape, at.PATTERN + self.total.bit_length() - 1)
+            rows, first = f.label("rows"), f.label("first")
+            is_row = f.let(f"icmp eq i8 {pattern}, {at.ROW}")
+            f.branch(is_row, rows, first)
+            f.at(first)
+            different = f.let(f"icmp eq i32 {f.load('i32', shape, at.DISTINCT)}, {at.LANES}")
+            halves = f.let(f"icmp eq i8 {pattern}, {at.HALF_ROWS}")
+            f.branch(f.let(f"and i1 {halves}, {different}"), rows, slow)
+            f.at(rows)
+            self.store_rows(shape, slow, done)
+        else:
+            f.goto(slow)
+        f.at(slow)
+        distinct = f.let(f"zext i32 {f.load('i32', shape, at.DISTINCT)} to i64")
+        self.same_cell(distinct)
+        self.each_cell(shape, self.check_cell)
+        f.goto(done)
+        f.at(done)
+
+    def store_rows(self, shape: str, slow: str, done: str) -> None:
+        f, half = self.f, at.LANES // 2
+        kind = f"<{half} x i64>"
+
+        def spread(value: str) -> str:
+            one = f.let(f"insertelement {kind} undef, i64 {value}, i32 0")
+            return f.let(f"shufflevector {kind} {one}, {kind} undef, <{half} x i32> zeroinitializer")
+
+        oldest = spread(self.oldest)
+        places, recent = [], None
+        for lane in (0, half):
+            cell = f.let(f"add i64 %base, {f.load('i64', shape, at.DELTA + 8 * lane)}")
             cell = f.let(f"lshr i64 {cell}, {self.cell.bit_length() - 1}")
-            mine = f.let(f"or i64 {stamp}, {who}")
-            for k in range(per_lane):
-                here = f.let(f"add i64 {cell}, {k}") if k else cell
-                self.check_cell(here, who, mine, oldest, writes, reads)
+            places.append(f.let(f"getelementptr i64, ptr {self.writes}, i64 {cell}"))
+            read = f.let(f"getelementptr i64, ptr {self.reads}, i64 {cell}")
+            for p in (places[-1], read):
+                hit = f.let(f"icmp sge {kind} {f.load(kind, p, 0, 8)}, {oldest}")
+                recent = hit if recent is None else f.let(f"or <{half} x i1> {recent}, {hit}")
+        any_ = f.let(f"icmp ne i{half} {f.let(f'bitcast <{half} x i1> {recent} to i{half}')}, 0")
+        write = f.label("write")
+        f.branch(any_, slow, write, likely=False)
+        f.at(write)
+        base = spread(f.let(f"or i64 {self.stamp}, {f.let(f'shl i64 {self.warp}, 5')}"))
+        for lane, p in zip((0, half), places, strict=True):
+            lanes = "<" + ", ".join(f"i64 {lane + k}" for k in range(half)) + ">"
+            f.store(kind, f.let(f"add {kind} {base}, {lanes}"), p, 0, 8)
+        f.goto(done)
+
+    def each_cell(self, shape: str, check) -> None:
+        """`check(cell, who)` for every different cell of the access; `who` is its thread, or the mark of several."""
+        f = self.f
+        distinct = f.let(f"zext i32 {f.load('i32', shape, at.DISTINCT)} to i64")
+        many = f.let(f"or i64 {self.warp}, {at.MANY}")
+        first_thread = f.let(f"shl i64 {self.warp}, 5")
+        with f.count_to(distinct) as i:
+            slot = f.let(f"getelementptr i64, ptr {shape}, i64 {i}")
+            owner = f.load("i64", slot, at.OWNERS)
+            several = f.let(f"icmp eq i64 {owner}, {at.MANY}")
+            thread = f.let(f"add i64 {first_thread}, {owner}")
+            who = f.let(f"select i1 {several}, i64 {many}, i64 {thread}")
+            cell = f.let(f"add i64 %base, {f.load('i64', slot, at.OFFSETS)}")
+            cell = f.let(f"lshr i64 {cell}, {self.cell.bit_length() - 1}")
+            for k in range(self.per_lane):
+                check(f.let(f"add i64 {cell}, {k}") if k else cell, who)
+
+    def check_written(self, cell: str, who: str) -> None:
+        f = self.f
+        wrote = f.load("i64", f.let(f"getelementptr i64, ptr {self.writes}, i64 {cell}"))
+        self.complain(f.let(f"icmp ult i64 {wrote}, {self.birth}"), cell, who)
+
+    def complain(self, condition: str, cell: str, who: str) -> None:
+        f = self.f
+        with f.when(condition, likely=False), self.unless_muted():
+            callback = f.load("ptr", "%M", at.ON_RACE)
+            mine = f.let(f"or i64 {self.stamp}, {who}")
+            f.call(
+                "void", callback, ("ptr", "%M"), ("ptr", "%W"), ("ptr", "%site"), ("i64", cell), ("i64", mine),
+                ("i32", "0" if self.op == "ld" else "1"),
+            )  # fmt: skip
+
+    def check_cell(self, cell: str, who: str) -> None:
+        f = self.f
+        w = f.let(f"getelementptr i64, ptr {self.writes}, i64 {cell}")
+        r = f.let(f"getelementptr i64, ptr {self.reads}, i64 {cell}")
+        wrote, read = f.let(f"load i64, ptr {w}"), f.let(f"load i64, ptr {r}")
+        clash = clashes(f, wrote, who, self.oldest)
+        if self.op == "ld":
+            never = f.let(f"icmp ult i64 {wrote}, {self.birth}")
+            self.complain(f.let(f"or i1 {clash}, {never}"), cell, who)
+            f.raw(f"store i64 {record_read(f, read, who, self.stamp, self.oldest)}, ptr {r}")
+        else:
+            read_before = clashes(f, read, who, self.oldest)
+            self.complain(f.let(f"or i1 {clash}, {read_before}"), cell, who)
+            f.raw(f"store i64 {f.let(f'or i64 {self.stamp}, {who}')}, ptr {w}")
 
     def same_cell(self, distinct: str) -> None:
         """Lanes of one store that meet in one cell: Python looks whether they agree on the value."""
@@ -224,40 +345,6 @@ class _Routine:
                 ("i32", "%mask"), ("i32", str(at.SAME_CELL)),
             )  # fmt: skip
 
-    def check_cell(self, cell: str, who: str, mine: str, oldest: str, writes: str, reads: str) -> None:
-        f = self.f
-        w = f.let(f"getelementptr i64, ptr {writes}, i64 {cell}")
-        r = f.let(f"getelementptr i64, ptr {reads}, i64 {cell}")
-        wrote = f.let(f"load i64, ptr {w}")
-        read = f.let(f"load i64, ptr {r}")
-        w_clash = self.clash(wrote, who, oldest)
-        if self.op == "ld":
-            never = f.let(f"icmp ult i64 {wrote}, {self.birth}")
-            trouble = f.let(f"or i1 {w_clash}, {never}")
-        else:
-            trouble = f.let(f"or i1 {w_clash}, {self.clash(read, who, oldest)}")
-        with f.when(trouble, likely=False), self.unless_muted():
-            callback = f.load("ptr", "%M", at.ON_RACE)
-            f.call(
-                "void", callback, ("ptr", "%M"), ("ptr", "%W"), ("ptr", "%site"), ("i64", cell), ("i64", mine),
-                ("i32", "0" if self.op == "ld" else "1"),
-            )  # fmt: skip
-        if self.op == "st":
-            f.raw(f"store i64 {mine}, ptr {w}")
-            return
-        recent = f.let(f"icmp uge i64 {read}, {oldest}")
-        before = f.let(f"and i64 {read}, 65535")
-        other = f.let(f"icmp ne i64 {before}, {who}")
-        more = f.let(f"and i1 {recent}, {other}")
-        # several readers: of this warp if the earlier one was too, else of several warps
-        warp_before = self.warp_of(before)
-        same_warp = f.let(f"icmp eq i64 {warp_before}, {self.warp_of(who)}")
-        many = f.let(f"or i64 {warp_before}, {at.MANY}")
-        crowd = f.let(f"select i1 {same_warp}, i64 {many}, i64 {at.MANY_WARPS}")
-        readers = f.let(f"select i1 {more}, i64 {crowd}, i64 {who}")
-        stamp = f.let(f"and i64 {mine}, -65536")
-        f.raw(f"store i64 {f.let(f'or i64 {stamp}, {readers}')}, ptr {r}")
-
     @contextmanager
     def unless_muted(self):
         """What a site has reported often enough is only counted."""
@@ -266,24 +353,6 @@ class _Routine:
         few = f.let(f"icmp ult i64 {f.load('i64', '%site', at.REPORTS)}, {at.ENOUGH}")
         with f.when(few):
             yield
-
-    def warp_of(self, who: str) -> str:
-        """The warp of a thread or of a MANY mark."""
-        f = self.f
-        plain = f.let(f"lshr i64 {who}, 5")
-        marked = f.let(f"and i64 {who}, {at.MANY - 1}")
-        is_mark = f.let(f"icmp uge i64 {who}, {at.MANY}")
-        return f.let(f"select i1 {is_mark}, i64 {marked}, i64 {plain}")
-
-    def clash(self, record: str, who: str, oldest: str) -> str:
-        """Whether the record is another thread's, from after the last barrier of the whole block."""
-        f = self.f
-        recent = f.let(f"icmp uge i64 {record}, {oldest}")
-        before = f.let(f"and i64 {record}, 65535")
-        other = f.let(f"icmp ne i64 {before}, {who}")
-        crowd = f.let(f"icmp uge i64 {who}, {at.MANY}")
-        other = f.let(f"or i1 {other}, {crowd}")
-        return f.let(f"and i1 {recent}, {other}")
 
     # -- moving the data
 
@@ -379,6 +448,73 @@ class _Routine:
                 f.store(self.element, f.load(self.element, p, c * self.width, self.width), stage, place)
             else:
                 f.store(self.element, f.load(self.element, stage, place), p, c * self.width, self.width)
+
+
+def clashes(f: Function, record: str, who: str, oldest: str) -> str:
+    """Whether a record is of another thread, from after the last barrier of the whole block (i1)."""
+    recent = f.let(f"icmp uge i64 {record}, {oldest}")
+    before = f.let(f"and i64 {record}, 65535")
+    other = f.let(f"icmp ne i64 {before}, {who}")
+    several = f.let(f"icmp uge i64 {who}, {at.MANY}")
+    return f.let(f"and i1 {recent}, {f.let(f'or i1 {other}, {several}')}")
+
+
+def record_read(f: Function, read: str, who: str, stamp: str, oldest: str) -> str:
+    """The record of a cell's readers once `who` has read it too."""
+    recent = f.let(f"icmp uge i64 {read}, {oldest}")
+    before = f.let(f"and i64 {read}, 65535")
+    other = f.let(f"icmp ne i64 {before}, {who}")
+    more = f.let(f"and i1 {recent}, {other}")
+    # several readers: of one warp, if the earlier ones were of this warp too
+    warp_before = _warp_of(f, before)
+    same_warp = f.let(f"icmp eq i64 {warp_before}, {_warp_of(f, who)}")
+    many = f.let(f"or i64 {warp_before}, {at.MANY}")
+    crowd = f.let(f"select i1 {same_warp}, i64 {many}, i64 {at.MANY_WARPS}")
+    readers = f.let(f"select i1 {more}, i64 {crowd}, i64 {who}")
+    return f.let(f"or i64 {stamp}, {readers}")
+
+
+def _warp_of(f: Function, who: str) -> str:
+    """The warp of a thread or of a MANY mark."""
+    plain = f.let(f"lshr i64 {who}, 5")
+    marked = f.let(f"and i64 {who}, {at.MANY - 1}")
+    is_mark = f.let(f"icmp uge i64 {who}, {at.MANY}")
+    return f.let(f"select i1 {is_mark}, i64 {marked}, i64 {plain}")
+
+
+def flush(cell: int) -> Function:
+    """`void @flush(M)`: turn the noted reads of shared memory into records; `cell` is the bytes per record."""
+    f = Function("internal void @flush(ptr %M) noinline")
+    count = f.load("i64", "%M", at.NOTE_COUNT)
+    some, none = f.label("some"), f.label("none")
+    f.branch(f.let(f"icmp eq i64 {count}, 0"), none, some)
+    f.at(none)
+    f.raw("ret void")
+    f.at(some)
+    notes, reads = f.load("ptr", "%M", at.NOTES), f.load("ptr", "%M", at.READS)
+    oldest = f.let(f"shl i64 {f.load('i64', '%M', at.FULL_TICK)}, 32")
+    with f.count_to(count) as n:
+        note = f.let(f"getelementptr i8, ptr {notes}, i64 {f.let(f'mul i64 {n}, {at.NOTE_SIZE}')}")
+        kinds = ("ptr", "i64", "ptr", "i64", "i64", "i64")
+        site, base, shape, warp, tick, per_lane = (f.load(kind, note, 8 * k) for k, kind in enumerate(kinds))
+        number = f.let(f"shl i64 {f.load('i64', site, at.SITE_ID)}, 16")
+        stamp = f.let(f"or i64 {f.let(f'shl i64 {tick}, 32')}, {number}")
+        first_thread = f.let(f"shl i64 {warp}, 5")
+        many = f.let(f"or i64 {warp}, {at.MANY}")
+        distinct = f.let(f"zext i32 {f.load('i32', shape, at.DISTINCT)} to i64")
+        with f.count_to(distinct) as i:
+            slot = f.let(f"getelementptr i64, ptr {shape}, i64 {i}")
+            owner = f.load("i64", slot, at.OWNERS)
+            several = f.let(f"icmp eq i64 {owner}, {at.MANY}")
+            who = f.let(f"select i1 {several}, i64 {many}, i64 {f.let(f'add i64 {first_thread}, {owner}')}")
+            start = f.let(f"add i64 {base}, {f.load('i64', slot, at.OFFSETS)}")
+            start = f.let(f"lshr i64 {start}, {cell.bit_length() - 1}")
+            with f.count_to(per_lane) as k:
+                r = f.let(f"getelementptr i64, ptr {reads}, i64 {f.let(f'add i64 {start}, {k}')}")
+                f.raw(f"store i64 {record_read(f, f.let(f'load i64, ptr {r}'), who, stamp, oldest)}, ptr {r}")
+    f.store("i64", "0", "%M", at.NOTE_COUNT)
+    f.raw("ret void")
+    return f
 
 
 def access_routine(op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int) -> Function:

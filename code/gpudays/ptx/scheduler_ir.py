@@ -85,6 +85,7 @@ def run_blocks(warp_bytes: int) -> Function:
         tick = f.let(f"add i64 {f.load('i64', '%M', at.TICK)}, 1")
         f.store("i64", tick, "%M", at.TICK)
         f.store("i64", tick, "%M", at.FULL_TICK)
+        f.store("i64", "0", "%M", at.NOTE_COUNT)
         f.store("i64", f.load("i64", "%M", at.BARRIERS), "%M", at.BARRIERS + 8)
         f.store("i64", "0", "%M", at.BARRIERS)
         with f.count_to(n_warps) as w:
@@ -130,6 +131,7 @@ def _enter_block(f: Function, block: str, n_warps: str, threads: str, warps: str
     tick = f.let(f"add i64 {f.load('i64', '%M', at.TICK)}, 1")
     for field in (at.TICK, at.FULL_TICK, at.BLOCK_TICK):
         f.store("i64", tick, "%M", field)
+    f.store("i64", "0", "%M", at.NOTE_COUNT)
     shared = f.let(f"inttoptr i64 {f.load('i64', '%M', at.SHARED)} to ptr")
     size = f.load("i64", "%M", at.SHARED_SIZE)
     f.call("void", "@llvm.memset.p0.i64", ("ptr", shared), ("i8", "-1"), ("i64", size), ("i1", "false"))
