@@ -136,32 +136,31 @@ def _banks(axis: Axes, use: BankUse, rows: int) -> None:
     axis.set_title(f"{use.name}: {len(words)} words, {turns}", fontsize=10)
 
 
-def what_fell(fell: pd.DataFrame, source: str) -> Picture:
+def what_fell(fell: pd.DataFrame) -> Picture:
     """How many times fewer of each thing the tiled kernel needs, a marker for each size, on a logarithmic scale.
 
     Args:
-        fell: a row for each quantity (the index, in words), a column for each size; NaN where nothing is known.
-        source: where the figures come from.
+        fell: a row for each quantity (the index, in words), a column for each size (NaN where nothing is known), and
+            a column "source": what :func:`gpudays.tile_tables.fell` shows.
     """
-    picture = Picture("what_fell", (9.4, 1.5 + 0.48 * len(fell)), ALT["what_fell"])
+    picture = Picture("what_fell", (9.4, 1.3 + 0.55 * len(fell)), ALT["what_fell"])
     axis = picture.subplots()
+    ratios = fell.drop(columns="source")
     at = np.arange(len(fell))
-    spread = 0.17
-    for place, name in enumerate(fell.columns):
+    for place, name in enumerate(ratios.columns):
         colour, marker, _ = MARKED[place % len(MARKED)]
-        shift = (place - (len(fell.columns) - 1) / 2) * spread
-        axis.plot(fell[name], at + shift, linestyle="", marker=marker, color=colour, markersize=8, label=f"N = {name}")
-        for x, y in zip(fell[name], at + shift, strict=True):
+        height = at + 0.19 * (place - (len(ratios.columns) - 1) / 2)
+        axis.plot(ratios[name], height, linestyle="", marker=marker, color=colour, markersize=8, label=f"N = {name}")
+        for x, y in zip(ratios[name], height, strict=True):
             if np.isfinite(x):
                 axis.annotate(f"{x:.3g}×", (x, y), (8, 0), textcoords="offset points", va="center", fontsize=7.5)
-    axis.set_xscale("log", base=2)
     ticks = [0.5, 1, 2, 4, 8, 16]
+    axis.set_xscale("log", base=2)
     axis.xaxis.set_major_locator(FixedLocator(ticks))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xticks(ticks, [f"{t:g}×" for t in ticks])
-    low = float(np.nanmin(fell.to_numpy(float), initial=1.0))
-    axis.set_xlim(min(0.7, low * 0.85), 24)
-    axis.set_yticks(at, fell.index)
+    axis.set_xlim(min(0.7, 0.85 * float(np.nanmin(ratios.to_numpy(float), initial=1.0))), 24)
+    axis.set_yticks(at, [f"{what}\n[{source}]" for what, source in fell["source"].items()], fontsize=9)
     axis.set_ylim(len(fell) - 0.5, -0.5)
     axis.axvline(1, color=BLACK, linewidth=0.9, linestyle=":")
     axis.grid(axis="x", color="#D0D0D0", linewidth=0.6)
@@ -170,8 +169,7 @@ def what_fell(fell: pd.DataFrame, source: str) -> Picture:
         axis.spines[side].set_visible(False)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("times fewer in the tiled kernel than in the naive one")
-    axis.set_title(source, fontsize=8.5, color="#444444")
-    picture.legend(loc="outside lower center", ncols=len(fell.columns), frameon=False)
+    picture.legend(loc="outside lower center", ncols=len(ratios.columns), frameon=False)
     return picture
 
 

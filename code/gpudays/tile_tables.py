@@ -56,7 +56,7 @@ def fell(evidence: Evidence, before: str, after: str, sizes: Sequence[int | str]
         "bytes read from DRAM": (metrics.DRAM_READ,),
         "time": (metrics.TIME,),
     }
-    lines = []
+    lines, sizes = [], list(dict.fromkeys(sizes))
     for name, names in rows.items():
         ratios = [_ratio(evidence, before, after, n, names) for n in sizes]
         lines.append((name, *ratios, _sources(evidence, (before, after), sizes, names)))
@@ -87,7 +87,7 @@ def _sources(evidence: Evidence, kernels: Sequence[str], sizes: Sequence[int | s
 def residency(evidence: Evidence, steps: Sequence[Step], sizes: Sequence[int]) -> Shown:
     """Where the matrices stay: their bytes beside the card's L2, the L2's hit rate, and what was read from DRAM."""
     rows = []
-    for n in sizes:
+    for n in dict.fromkeys(sizes):
         mib = matrix_bytes(n) / MIB
         held = "not known" if not evidence.l2_bytes else "yes" if matrix_bytes(n) <= evidence.l2_bytes else "no"
         for step in steps:
@@ -135,13 +135,9 @@ def sweep(program: Program, evidence: Evidence, steps: Sequence[Step], n: int, a
 
 def _figures(evidence: Evidence, steps: Sequence[Step], n: int, name: str, metric: str, spec: str) -> tuple[str, ...]:
     """One row of measured figures, formatted."""
-    if metric == metrics.SECTORS_PER_REQUEST:
-        values = [evidence.per((s.kernel,), n, ev.SECTORS, ev.REQUESTS) for s in steps]
-        cells, looked_up = [format(v[0], spec) if v else "–" for v in values], ev.SECTORS
-    else:
-        found = [evidence.get(s.kernel, n, metric) for s in steps]
-        cells, looked_up = [format(f.value, spec) if f else "–" for f in found], metric
-    return (name, *cells, _sources(evidence, [s.kernel for s in steps], [n], (looked_up,)))
+    found = [evidence.get(step.kernel, n, metric) for step in steps]
+    cells = [format(figure.value, spec) if figure else "–" for figure in found]
+    return (name, *cells, _sources(evidence, [step.kernel for step in steps], [n], (metric,)))
 
 
 def _needs(program: Program, steps: Sequence[Step], arch: str) -> list[tuple[str, ...]]:

@@ -78,14 +78,16 @@ def _loads(predicted: Predictions, evidence: Evidence) -> Verdict:
 
 def _sectors(predicted: Predictions, evidence: Evidence) -> Verdict:
     claim = f"sectors per request {listed(predicted.sectors_per_request, 'g')}"
-    seen = {n: v for n in SIZES if (v := evidence.per(KERNELS, n, ev.SECTORS, ev.REQUESTS))}
+    seen = {n: v for n in SIZES if (v := evidence.values(KERNELS, n, metrics.SECTORS_PER_REQUEST))}
     if not seen:
         return cannot("2", claim, f"no requests and sectors of {evidence.card or 'any card'} here")
     holds = all(close(values, predicted.sectors_per_request) for values in seen.values())
     figures = "; ".join(f"{listed(values)} at {n}" for n, values in seen.items())
-    fewer = evidence.gains(KERNELS, min(seen), ev.SECTORS)[0]
-    reason = f"twice the sectors in a request, a sixteenth of the requests: {fewer:g} times fewer sectors"
-    return decide("2", claim, holds, f"{figures} ({evidence.sources(ev.SECTORS)})", reason if holds else "not these")
+    reason = "" if holds else "not these"
+    if holds and (fewer := evidence.gains(KERNELS, min(seen), ev.SECTORS)):
+        reason = f"twice the sectors in a request, a sixteenth of the requests: {fewer[0]:g} times fewer sectors"
+    source = evidence.sources(metrics.SECTORS_PER_REQUEST)
+    return decide("2", claim, holds, f"{figures} ({source})", reason)
 
 
 def _conflicts(predicted: Predictions, evidence: Evidence) -> Verdict:
