@@ -111,6 +111,12 @@ def test_nothing_measured_grades_nothing():
     assert table["reason"].str.len().gt(0).all()
 
 
+def test_an_l2_that_holds_neither_size_cannot_test_prediction_4(t4):
+    found = graded(t4, T4, 2**20, order=("published",))
+    assert [n for n in found if n.startswith("4")] == ["4 at 1024"]
+    assert found["4 at 1024"].verdict == CANNOT and "even 512 leaves it" in found["4 at 1024"].reason
+
+
 def test_a_verdict_is_one_of_three():
     with pytest.raises(ValueError, match="no verdict"):
         Verdict("1", "claim", "perhaps", "", "")

@@ -59,8 +59,9 @@ class Session:
 
     @property
     def size_past_l2(self) -> int:
-        """The first power of two whose three matrices exceed twice the L2 of the card whose times are shown."""
-        return size_past_l2(self.machine.l2_bytes) if self.machine.l2_bytes else self.day.sizes[-1][0]
+        """The first power of two, from the day's largest size on, whose matrices exceed twice the L2 of the page's card."""
+        largest = self.day.sizes[-1][0]
+        return max(largest, size_past_l2(self.machine.l2_bytes)) if self.machine.l2_bytes else largest
 
     def allows(self) -> None:
         """Print the line that says what this machine allows, and why."""

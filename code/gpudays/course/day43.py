@@ -107,7 +107,7 @@ def _gains(predicted: Predictions, evidence: Evidence) -> Verdict:
 def _past_l2(predicted: Predictions, evidence: Evidence) -> list[Verdict]:
     """At 1024, and at the first size that really leaves this card's L2 where that is not 1024."""
     past = size_past_l2(evidence.l2_bytes) if evidence.l2_bytes else LARGE
-    return [_tiling_gain(predicted, evidence, n) for n in dict.fromkeys((LARGE, past))]
+    return [_tiling_gain(predicted, evidence, n) for n in dict.fromkeys((LARGE, max(LARGE, past)))]
 
 
 def _tiling_gain(predicted: Predictions, evidence: Evidence, n: int) -> Verdict:
@@ -118,6 +118,9 @@ def _tiling_gain(predicted: Predictions, evidence: Evidence, n: int) -> Verdict:
         size = n if small else SMALL
         return cannot(number, claim, f"steps 2 and 3 were not timed at {size} on {evidence.card or 'any card'}")
     figures = f"step 2→3: {small[0]:.2f}× at {SMALL}, {large[0]:.2f}× at {n} ({evidence.sources(metrics.TIME)})"
+    if 0 < evidence.l2_bytes < matrix_bytes(SMALL):
+        leaves = f"the L2 of {evidence.card} holds {evidence.l2_bytes / MIB:g} MiB: even {SMALL} leaves it"
+        return Verdict(number, claim, CANNOT, figures, leaves)
     if evidence.l2_bytes >= matrix_bytes(n):
         holds = f"the L2 of {evidence.card} holds {evidence.l2_bytes / MIB:.0f} MiB, so the matrices stay in it"
         return Verdict(number, claim, CANNOT, figures, holds)
