@@ -36,6 +36,17 @@ def test_driver_version_is_read_from_the_kernel_module(tmp_path):
     assert gpu.driver_version(str(path)) == "580.159.04"
     path.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024\n")
     assert gpu.driver_version(str(path)) == "535.183.01"
+
+
+def test_driver_version_is_asked_of_nvidia_smi_where_the_module_does_not_show(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+    assert gpu.driver_version(str(tmp_path / "nothing")) == ""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 566.36\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: str(tool))
+    assert gpu.driver_version(str(tmp_path / "nothing")) == "566.36"
+    tool.write_text("#!/bin/sh\necho NVIDIA-SMI has failed\nexit 9\n")
     assert gpu.driver_version(str(tmp_path / "nothing")) == ""
 
 

@@ -34,7 +34,7 @@ class Resources:
     """What one kernel needs on one architecture, as ptxas reports it (registers per thread, the rest in bytes).
 
     ``shared_bytes`` is static shared memory; what a launch adds dynamically is not in it. ``stack_bytes`` and the
-    spills are per thread.
+    spills are per thread. ``constant_bytes`` is what ptxas reports: from sm_90 on it leaves out the parameters.
     """
 
     registers: int

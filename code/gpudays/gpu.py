@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import statistics
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -119,13 +121,24 @@ def why_no_gpu() -> str:
 
 
 def driver_version(path: str = "/proc/driver/nvidia/version") -> str:
-    """The NVIDIA driver's version as the kernel module states it, "" where it does not."""
+    """The NVIDIA driver's version, from its kernel module or, where that is not visible (WSL, Windows), nvidia-smi; ""
+    where there is none."""
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
+        return _asked_of_smi()
     found = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
     return found[1] if found else ""
+
+
+def _asked_of_smi() -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    command = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    lines = ran.stdout.split()
+    return lines[0] if ran.returncode == 0 and lines else ""
 
 
 def _first_line(problem: BaseException) -> str:
