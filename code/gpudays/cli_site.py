@@ -81,6 +81,17 @@ def stamp() -> None:
     say.print(f"repository: {address or 'not set (repository.url in _config.yml)'}, branch: {branch}")
 
 
+@app.command()
+def front_picture() -> None:
+    """Draw the first page's picture of all steps, from counts traced now."""
+    from gpudays import front_picture as room
+
+    root = checkout()
+    with say.status("tracing every step"):
+        target = room.write(root)
+    say.print(f"{target.relative_to(root)}: drawn")
+
+
 def checkout() -> Path:
     """The checkout that the command works on: the working directory's, or else the package's own."""
     for folder in (Path.cwd(), *Path.cwd().parents, Path(__file__).parents[2]):

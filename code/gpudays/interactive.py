@@ -81,7 +81,7 @@ class Explorer:
             "block": widgets.SelectionSlider(options=list(BLOCKS), value="16 × 16", description="block", **wide),
             "width": widgets.IntSlider(min=1, max=WIDEST, value=512, description="width N", **wide),
             "element": widgets.Dropdown(options=list(ELEMENTS), value="float, 4 bytes", description="element", **wide),
-            "order": widgets.Dropdown(options=list(ORDERS), description="which", **wide),
+            "order": widgets.Dropdown(options=list(ORDERS), description="mapping", **wide),
         }
         self.picture = widgets.HTML()
         self.box = widgets.VBox([*self.controls.values(), self.picture])
