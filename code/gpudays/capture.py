@@ -234,7 +234,18 @@ def _time(run: Run) -> None:
         if lines and lines[0] != header:
             raise StepFailed(f"the tables of two runs differ in their columns: {lines[0]} and {header}")
         lines = [*(lines or [header]), *rows]
+    lines = _first_of_each(lines)
     (run.output / run.plan.timing_file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _first_of_each(lines: list[str]) -> list[str]:
+    """A timing table without the rows that name a kernel and size again, as a sweep does with where it starts."""
+    header, *rows = csv.reader(lines)
+    key = [header.index(column) for column in ("kernel", "m", "n", "k") if column in header]
+    first: dict[tuple[str, ...], str] = {}
+    for line, row in zip(lines[1:], rows, strict=True):
+        first.setdefault(tuple(row[at] for at in key), line)
+    return [lines[0], *first.values()]
 
 
 def _count(run: Run, label: str, arguments: tuple[str, ...]) -> None:

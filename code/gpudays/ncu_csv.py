@@ -25,6 +25,7 @@ _LABELS = {
     ("Compute (SM) Throughput", "%"): metrics.SM_THROUGHPUT,
     ("Memory Throughput", "%"): metrics.MEMORY_THROUGHPUT,
     ("Achieved Occupancy", "%"): metrics.WARPS_ACTIVE,
+    ("L1/TEX Hit Rate", "%"): metrics.L1_HIT_RATE,
     ("L2 Hit Rate", "%"): metrics.L2_HIT_RATE,
 }
 _SCALES = {
@@ -49,12 +50,10 @@ class Counters:
         rows: one row per launch and registered metric: launch (ncu's ID), kernel, block, grid, metric (its name),
             value and unit (base units).
         absent: (kernel, metric) pairs that ncu reports as not available.
-        card_cc: compute capability that the export names, "9.0", or "".
     """
 
     rows: pd.DataFrame
     absent: tuple[tuple[str, str], ...]
-    card_cc: str
 
     def tidy(self, n: int | str, source: str, card: str) -> pd.DataFrame:
         """The measurements of each kernel's first launch, all at one size."""
@@ -73,13 +72,12 @@ def parse(text: str) -> Counters:
     """
     header, start = _find_header(text)
     at = {name: header.index(name) for name in header}
-    rows, absent, launches, cc = [], [], set(), ""
-    for line, row in _rows(text, start, len(header)):
+    rows, absent, launches = [], [], set()
+    for line, row in _rows(text, start, header):
         launch = row[at["ID"]]
         if not launch.isdigit():
             raise CounterTableError(line, f"ID should be a launch's number, not {launch!r}")
         launches.add(int(launch))
-        cc = row[at["CC"]] if "CC" in at else cc
         kernel, unit = kernel_name(row[at["Kernel Name"]]), row[at["Metric Unit"]]
         name = _LABELS.get((row[at["Metric Name"]], unit), row[at["Metric Name"]])
         if name not in metrics.METRICS:
@@ -93,7 +91,7 @@ def parse(text: str) -> Counters:
     if not launches:
         raise CounterTableError(start, "a header and no launches: the export is empty")
     table = pd.DataFrame(rows, columns=ROW_COLUMNS).drop_duplicates(["launch", "metric"], ignore_index=True)
-    return Counters(table, tuple(dict.fromkeys(absent)), cc)
+    return Counters(table, tuple(dict.fromkeys(absent)))
 
 
 def _find_header(text: str) -> tuple[list[str], int]:
@@ -114,8 +112,13 @@ def _find_header(text: str) -> tuple[list[str], int]:
     raise CounterTableError(1, f"not an export of ncu --csv: no header with Metric Name; it begins with {shown!r}")
 
 
-def _rows(text: str, start: int, width: int):
-    """(line number, cells) of each row after the header."""
+def _rows(text: str, start: int, header: list[str]):
+    """(line number, cells) of each row after the header.
+
+    A metric's row ends where the columns of rules begin: ncu 2025.3 writes one empty cell for all of those.
+    """
+    width = len(header)
+    short = header.index("Rule Name") + 1 if "Rule Name" in header else width
     body = "".join(text.splitlines(keepends=True)[start:])
     reader = csv.reader(io.StringIO(body), strict=True)
     before = 0
@@ -124,7 +127,7 @@ def _rows(text: str, start: int, width: int):
             line, before = start + before + 1, reader.line_num
             if not row or row[0].startswith("=="):
                 continue
-            if len(row) != width:
+            if len(row) != width and not (len(row) == short and row[-1] == ""):
                 raise CounterTableError(line, f"{len(row)} cells where the header has {width}: damaged or cut off")
             yield line, row
     except csv.Error as problem:
