@@ -59,7 +59,7 @@ class Session:
 
     @property
     def size_past_l2(self) -> int:
-        """The first power of two whose matrices exceed twice the L2 of the page's card; the day's largest size or more."""
+        """The first power of two whose matrices exceed twice this card's L2; at least the day's largest size."""
         largest = self.day.sizes[-1][0]
         return max(largest, size_past_l2(self.machine.l2_bytes)) if self.machine.l2_bytes else largest
 
