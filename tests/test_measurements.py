@@ -76,7 +76,6 @@ def test_value_is_named_when_missing_or_double():
     twice = [measured, measurements.table("step1", 512, {metrics.L2_HIT_RATE: 97.0}, "live", "Tesla T4")]
     with pytest.raises(MeasurementError, match=r"98\.97 on NVIDIA H200, 97 on Tesla T4"):
         measurements.value(measurements.concat(twice), "step1", 512, metrics.L2_HIT_RATE)
-    assert measurements.has(measured, "step1", 512, LOADS) and not measurements.has(measured, "step1", 1024, LOADS)
 
 
 def test_ratios_never_mix_sources():
@@ -100,15 +99,6 @@ def test_dram_bytes_are_summed_unless_they_are_there():
 def test_equal_rows_count_once():
     assert len(measurements.concat([sample(), sample()])) == len(sample())
     assert measurements.concat([]).empty
-
-
-def test_wide_has_a_row_per_metric_and_origin():
-    shown = measurements.wide(sample(), 512, [LOADS, metrics.L2_HIT_RATE], ["step1", "step2"])
-    assert list(shown.columns) == ["step1", "step2", "unit", "source"]
-    assert list(shown.index) == ["global load requests"] * 3 + ["L2 hit rate"]
-    assert list(shown["source"]) == ["traced", "live (NVIDIA H200)", "published (Tesla T4)", "live (NVIDIA H200)"]
-    assert math.isnan(shown["step2"].iloc[0]) and shown["step2"].iloc[2] == 8388608
-    assert measurements.wide(sample(), 1024).empty
 
 
 def test_sizes_may_be_rectangles():

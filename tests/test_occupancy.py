@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import gpudays
 from gpudays import nvrtc, occupancy
 from gpudays.occupancy import ARCHITECTURES
 
@@ -112,18 +111,3 @@ def test_what_no_card_takes_is_refused():
         occupancy.occupancy("sm_75", 4096, 32)
     with pytest.raises(ValueError, match=r"sm_70; there is for sm_75, .*sm_120"):
         occupancy.occupancy("sm_70", 256, 32)
-
-
-def test_survey_of_a_compiled_kernel():
-    source = """
-extern "C" __global__ void tile(float* y) {
-  __shared__ float t[1024];
-  t[threadIdx.x] = y[threadIdx.x];
-  __syncthreads();
-  y[threadIdx.x] = t[255 - threadIdx.x];
-}"""
-    program = gpudays.compile(source)
-    table = occupancy.survey({arch: program.resources(arch)["tile"] for arch in ARCHITECTURES}, 256, 1024)
-    assert list(table.index) == list(ARCHITECTURES)
-    assert set(table["shared bytes"]) == {5120}
-    assert table.loc["sm_75", "occupancy %"] == 100.0 and table.loc["sm_90", "limited by"] == "warps"

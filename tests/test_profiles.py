@@ -52,7 +52,8 @@ def test_results_with_a_median_and_three_sides(course):
     table = profiles.shipped("some-day").table
     assert measurements.value(table, "matmulWarpTiled", 4096, metrics.FRACTION_OF_CUBLAS) == 0.99
     assert measurements.value(table, "matmulWarpTiled", "35x79x19", metrics.TIME) == 0.1
-    assert not measurements.has(table, "matmulWarpTiled", "35x79x19", metrics.FRACTION_OF_CUBLAS)
+    with pytest.raises(measurements.MeasurementError, match="no fraction of cuBLAS"):  # its cell is empty
+        measurements.value(table, "matmulWarpTiled", "35x79x19", metrics.FRACTION_OF_CUBLAS)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pandas as pd
-
 WARP = 32
 REGISTER_UNIT = 256  # registers are given to a warp in units of 256: cuda_occupancy.h, RegAllocationGranularity
 SUB_PARTITIONS = 4  # an SM's register file is split over four schedulers: cuda_occupancy.h
@@ -19,7 +17,6 @@ MAX_BLOCK = (1024, 1024, 64)
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_REGISTERS_PER_THREAD = 255
 STATIC_SHARED_BYTES = 48 * 1024  # beyond it shared memory must be dynamic and opted in to
-TABLE = 'CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"'
 
 
 @dataclass(frozen=True)
@@ -162,45 +159,3 @@ def _blocks_by_shared(card: Sm, shared_bytes: int) -> int:
         return 0
     units = -(-(shared_bytes + card.shared_reserved) // card.shared_unit)
     return card.shared_bytes // (max(units, 1) * card.shared_unit)
-
-
-def survey(resources: dict[str, object], threads: int, dynamic_shared_bytes: int = 0) -> pd.DataFrame:
-    """One kernel on several architectures.
-
-    Args:
-        resources: `compiler.Resources` of the kernel by architecture.
-        threads: threads per block.
-        dynamic_shared_bytes: shared memory that the launch adds.
-
-    Returns:
-        A table indexed by architecture: registers, spilled and shared bytes, blocks and warps per SM, occupancy in
-        percent, what limits it.
-    """
-    rows = []
-    for arch, needs in resources.items():
-        shared = needs.shared_bytes + dynamic_shared_bytes
-        held = occupancy(arch, threads, needs.registers, shared)
-        spilled = needs.spill_stores + needs.spill_loads
-        rows.append(
-            (
-                arch,
-                needs.registers,
-                spilled,
-                shared,
-                held.blocks,
-                held.warps,
-                held.percent,
-                " and ".join(held.limited_by),
-            )
-        )
-    columns = [
-        "arch",
-        "registers",
-        "spilled bytes",
-        "shared bytes",
-        "blocks/SM",
-        "warps/SM",
-        "occupancy %",
-        "limited by",
-    ]
-    return pd.DataFrame(rows, columns=columns).set_index("arch")
