@@ -32,6 +32,7 @@ class Metric:
 SM_THROUGHPUT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY_THROUGHPUT = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 WARPS_ACTIVE = "sm__warps_active.avg.pct_of_peak_sustained_active"
+L1_HIT_RATE = "l1tex__t_sector_hit_rate.pct"
 L2_HIT_RATE = "lts__t_sector_hit_rate.pct"
 DRAM_READ = "dram__bytes_read.sum"
 DRAM_WRITE = "dram__bytes_write.sum"
@@ -87,6 +88,7 @@ _ALL = [
     Metric(m.SHARED_ST_REQUESTS, "shared store requests", "inst", "address"),
     Metric(m.SHARED_ST_WAVEFRONTS, "shared store wavefronts", "wavefront", "address"),
     Metric(m.SHARED_ST_CONFLICTS, "shared store bank conflicts", "conflict", "address"),
+    Metric(L1_HIT_RATE, "L1 hit rate", "%", "hardware"),
     Metric(L2_HIT_RATE, "L2 hit rate", "%", "hardware"),
     Metric(DRAM_READ, "DRAM bytes read", "byte", "hardware"),
     Metric(DRAM_WRITE, "DRAM bytes written", "byte", "hardware"),
@@ -117,7 +119,7 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 # What `ncu` is asked for, by name rather than by whole sections. Ratios are computed from the counts, not asked for.
 COUNTED_BY_ADDRESS = tuple(x.name for x in _ALL if x.decided_by == "address" and x.name.endswith(".sum"))
 COUNTED_BY_HARDWARE = (
-    SM_THROUGHPUT, MEMORY_THROUGHPUT, WARPS_ACTIVE, L2_HIT_RATE, DRAM_READ, DRAM_WRITE, GPU_TIME,
+    SM_THROUGHPUT, MEMORY_THROUGHPUT, WARPS_ACTIVE, L1_HIT_RATE, L2_HIT_RATE, DRAM_READ, DRAM_WRITE, GPU_TIME,
 )  # fmt: skip
 EXPLAINING = (INSTRUCTIONS, REGISTERS, FMA_PIPE, ISSUE_ACTIVE, *STALLS.values())
 
