@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpudays.ptx import layout as at
+from gpudays.ptx import printing
 from gpudays.ptx.memory_ir import SPACES
-from gpudays.ptx.model import Finding
+from gpudays.ptx.model import Finding, KernelTrap
 from gpudays.ptx.shapes import costs, lanes_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Observer:
         self.m = machine
         self.error: BaseException | None = None
         self.stopped = False
-        self.printed = ""
+        self.printed: list[str] = []
         self.faults = 0
         self.found: dict[tuple, list] = {}
         self.pending: list[tuple] = []
@@ -158,12 +159,14 @@ class Observer:
     # -- races
 
     @_guarded(lambda self: None)
-    def on_race(self, _machine, warp, pointer, cell, mine, is_store):
+    def on_race(self, _machine, warp, pointer, cell, mine, op):
         memory = self.m.memory.view(np.int64)
-        if is_store or self.m.records[0][cell] >> 32 >= memory[at.BLOCK_TICK // 8]:
-            self.compare(self.m.records[0][cell], "wrote", mine, cell, pointer, warp, is_store)
-        else:
+        is_store, is_atomic = op != 0, op >= 2
+        wrote = int(self.m.records[0][cell])
+        if op != 1 and wrote >> 32 < memory[at.BLOCK_TICK // 8]:
             self.uninitialized(warp, pointer, cell, mine)
+        elif not (is_atomic and wrote & at.ATOMIC_MARK):
+            self.compare(wrote, "wrote", mine, cell, pointer, warp, is_store)
         if is_store:
             self.compare(self.m.records[1][cell], "read", mine, cell, pointer, warp, is_store)
 
@@ -207,7 +210,7 @@ class Observer:
     def compare(self, record: int, did: str, mine: int, cell: int, pointer: int, warp: int, is_store: int) -> None:
         """Report a race between this access and the record of an earlier one, unless something orders them."""
         record, mine = int(record), int(mine)
-        tick, number, who = record >> 32, record >> 16 & 0xFFFF, record & 0xFFFF
+        tick, number, who = record >> 32, record >> 16 & 0x7FFF, record & 0xFFFF
         me = mine & 0xFFFF
         memory = self.m.memory.view(np.int64)
         my_warp = self.warp_number(warp)
@@ -226,8 +229,8 @@ class Observer:
         verb = ("write" if is_store else "read") + ("s" if me < at.MANY else "")
         self.report(
             "shared-race", site.instruction.line, thread,
-            f"shared-race: {self.name_threads(me)} {verb} byte {offset} of shared "
-            f"memory{self.variable_at(offset)} that {self.name_threads(who)} {did} in line {other.instruction.line}, with no barrier between them",
+            f"shared-race: {self.name_threads(me)} {verb} byte {offset} of shared memory{self.variable_at(offset)} "
+            f"that {self.name_threads(who)} {did} in line {other.instruction.line}, with no barrier between them",
             other.instruction.line,
         )  # fmt: skip
 
@@ -264,9 +267,25 @@ class Observer:
                 "reached: it stands in divergent code",
             )  # fmt: skip
             return 0
-        self.report("out-of-bounds", line, thread, f"trap: thread {self.thread(thread)} ran into a trap instruction")
-        self.stop()
-        return 1
+        raise KernelTrap("trap", line, self.block(), self.thread(thread))
+
+    # -- printf and assert
+
+    @_guarded(lambda self: None)
+    def on_print(self, _machine, warp, mask, line):
+        formats, arguments = self.m.memory[at.STAGE : at.STAGE + 2 * at.STAGE_ROW].view(np.int64).reshape(2, at.LANES)
+        for lane in np.flatnonzero(lanes_of(mask & 0xFFFFFFFF)):
+            thread = self.warp_number(warp) * at.LANES + int(lane)
+            text = printing.text_at(self, int(formats[lane]))
+            self.printed.append(printing.formatted(self, text, int(arguments[lane]), thread))
+
+    @_guarded(lambda self: None)
+    def on_assert(self, _machine, warp, mask, line):
+        message = int(self.m.memory[at.STAGE : at.STAGE_2].view(np.int64)[0])
+        lane = int(np.flatnonzero(lanes_of(mask & 0xFFFFFFFF))[0])
+        thread = self.warp_number(warp) * at.LANES + lane
+        what = f"assertion {printing.text_at(self, message)} failed"
+        raise KernelTrap(what, line, self.block(), self.thread(thread))
 
     @_guarded(lambda self: None)
     def on_pause(self, _machine, warp, result):
@@ -470,6 +489,8 @@ def _callbacks(o: Observer) -> dict[int, object]:
         at.ON_EVENT: (o.on_event, _I32, (_P, _P, _I32, _I32, _I32)),
         at.ON_RACE: (o.on_race, None, (_P, _P, _P, _I64, _I64, _I32)),
         at.ON_BARRIER: (o.on_barrier, _I32, (_P,)),
+        at.ON_PRINT: (o.on_print, None, (_P, _P, _I32, _I32)),
+        at.ON_ASSERT: (o.on_assert, None, (_P, _P, _I32, _I32)),
         at.ON_PAUSE: (o.on_pause, None, (_P, _P, _I32)),
     }
     return {place: ctypes.CFUNCTYPE(result, *arguments)(f) for place, (f, result, arguments) in kinds.items()}

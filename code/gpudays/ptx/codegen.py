@@ -66,7 +66,7 @@ class Code:
     function: Function
     sites: list[Site] = field(default_factory=list)
     routines: set[tuple[str, str, int, int]] = field(default_factory=set)
-    helpers: set[str] = field(default_factory=set)
+    atomics: set[tuple[str, str, str, str, str]] = field(default_factory=set)
     warp_bytes: int = 0
 
 
@@ -85,6 +85,7 @@ class Generator:
         self.loaded: dict[str, Value] = {}
         self.active = ""
         self.instruction: Instruction | None = None
+        self.carry: Value | None = None
 
     # -- the whole function
 
@@ -129,7 +130,7 @@ class Generator:
         f = self.f
         f.at(f"b{n}")
         self.v.new_block()
-        self.env, self.loaded, self.number = {}, {}, n
+        self.env, self.loaded, self.number, self.carry = {}, {}, n, None
         self.active = f.load("i32", self.active_at)
         if any(n in b.successors for b in self.plan.graph.blocks[n:]):
             self.spend(n)
@@ -379,6 +380,16 @@ class Generator:
         base, delta, cell = self.address(operand, space)
         self.f.call(
             "void", f'@"{op}.{routine}.{width}x{count}"', ("ptr", "%M"), ("ptr", "%W"), ("ptr", site), ("i64", base),
+            ("ptr", delta), ("ptr", cell), ("i32", self.mask()),
+        )  # fmt: skip
+
+    def atomic(self, op: str, space: str, what: str, kind: str, element: str, operand: Operand) -> None:
+        """Call the routine of an atomic operation; its operands are staged."""
+        self.code.atomics.add((op, space, what, kind, element))
+        site = self.site(op, space, BITS[element] // 8)
+        base, delta, cell = self.address(operand, space)
+        self.f.call(
+            "void", f'@"{op}.{space}.{what}.{kind}"', ("ptr", "%M"), ("ptr", "%W"), ("ptr", site), ("i64", base),
             ("ptr", delta), ("ptr", cell), ("i32", self.mask()),
         )  # fmt: skip
 

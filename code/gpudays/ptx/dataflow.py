@@ -21,7 +21,7 @@ from gpudays.ptx.parser import Address, Group, Instruction, Operand, Pair, Reg, 
 NO_RESULT = {
     "st", "red", "bar", "barrier", "membar", "fence", "bra", "brx", "ret", "exit", "trap", "nanosleep", "cp",
     "prefetch", "prefetchu", "brkpt", "pmevent", "discard", "applypriority", "griddepcontrol", "setmaxnreg",
-    "stacksave", "stackrestore",
+    "stacksave", "stackrestore", "assertfail",
 }  # fmt: skip
 _VARYING_SPECIALS = ("%tid", "%laneid", "%lanemask")
 _VARYING_OPCODES = {"atom", "shfl", "match", "elect", "redux"}

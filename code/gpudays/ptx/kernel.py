@@ -10,9 +10,11 @@ import threading
 from dataclasses import dataclass
 
 from gpudays.ptx import (  # noqa: F401  (they register themselves)
+    atomic_ir,
     cfg,
     codegen,
     dataflow,
+    inline,
     ir,
     memory_ir,
     native,
@@ -72,7 +74,7 @@ def _align(offset: int, to: int) -> int:
 
 
 def _compile(module: Module, name: str, checks: bool) -> CompiledKernel:
-    function = module.functions[name]
+    function = inline.inline(module, name)
     graph = cfg.build(function)
     facts = dataflow.analyse(graph, function.registers)
     variables, addresses = _module_variables(module)
@@ -158,4 +160,8 @@ def _assemble(code: codegen.Code, plan: codegen.Plan) -> str:
     functions.append(memory_ir.flush(plan.cell))
     frame = plan.local_bytes
     functions += [memory_ir.access_routine(*r, plan.cell, plan.checks, frame) for r in sorted(wanted)]
+    for op, space, what, kind, element in sorted(code.atomics):
+        spaces = ("global", "shared", "local", "generic") if space == "generic" else (space,)
+        for s in spaces:
+            functions.append(atomic_ir.Atomic(op, s, what, kind, element, plan.cell, plan.checks, frame).build())
     return ir.module(functions, *native.layout_of_this_machine(), memory_ir.ZERO)

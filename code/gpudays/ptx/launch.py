@@ -142,7 +142,7 @@ class Launch:
         counts = sum(m.block_counts for m in machines)
         findings = _merge([f for m in machines for f in m.observer.findings()])
         stopped = any(m.observer.stopped for m in machines)
-        printed = "".join(m.observer.printed for m in machines)
+        printed = "".join(text for m in machines for text in m.observer.printed)
         return Outcome(sites, counts, findings, sum(m.blocks_done for m in machines), seconds, printed, stopped)
 
 

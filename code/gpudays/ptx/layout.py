@@ -28,6 +28,7 @@ BLOCK_TICK = 216  # shared records before this tick are of earlier blocks
 # Reads of shared memory in a stretch between barriers that has seen no store yet are only noted, 48 bytes each (site,
 # base, shape, warp, tick, cells per lane). A store turns the notes into records; a barrier for all makes them void.
 NOTES, NOTE_COUNT, LAST_STORE = 248, 768, 776
+ON_PRINT, ON_ASSERT = 784, 792
 NOTE_SIZE, NOTE_LIMIT = 48, 4096
 BARRIERS = 256  # 16 x i32 (so far: predicates true, threads; last time: predicates true, threads) for bar.red
 BARRIER_SIZE = 16
@@ -79,6 +80,7 @@ GATHER, SAME, ROW, HALF_SAME, HALF_ROWS = 0, 1, 2, 3, 4  # patterns
 
 MANY = 0x8000  # several threads of one warp; the warp in the low bits
 MANY_WARPS = 0xFFFF
+ATOMIC_MARK = 1 << 31  # in a record: the write was an atomic (the topmost bit of the site's 16)
 
 # ---- device addresses: fixed, so that a message is the same in every run
 GLOBAL_BASE = 0x7F0000000000

@@ -48,13 +48,14 @@ def resolve_shape() -> Function:
     return f
 
 
-class _Routine:
+class Routine:
     """Builds one access routine."""
 
     def __init__(self, op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int):
         self.op, self.space, self.width, self.count = op, space, width, count
         self.total = width * count
         self.cell, self.checks, self.frame = cell, checks, frame
+        self.arguments = ARGUMENTS
         self.f = Function(f"internal void {routine_name(op, space, width, count)}({ARGUMENTS}) noinline")
 
     def build(self) -> Function:
@@ -111,9 +112,12 @@ class _Routine:
             f.at(outside)
         self.forward("global", "%base")
 
+    def forward_name(self, space: str) -> str:
+        return routine_name(self.op, space, self.width, self.count)
+
     def forward(self, space: str, base: str) -> None:
         arguments = f"ptr %M, ptr %W, ptr %site, i64 {base}, ptr %delta, ptr %S, i32 %mask"
-        self.f.raw(f"call void {routine_name(self.op, space, self.width, self.count)}({arguments})")
+        self.f.raw(f"call void {self.forward_name(space)}({arguments})")
         self.f.raw("ret void")
 
     def bounds(self, shape: str, least: str, most: str) -> None:
@@ -153,9 +157,11 @@ class _Routine:
         f.add_to("i64", "1", "%site", at.REQUESTS)
         lanes = f.let(f"zext i32 {f.call('i32', '@llvm.ctpop.i32', ('i32', '%mask'))} to i64")
         f.add_to("i64", lanes, "%site", at.ACTIVE_LANES)
-        if self.space == "shared":
+        if self.space == "shared" and self.op in ("ld", "st"):
             f.add_to("i64", self.cost(shape, f"shared.{self.op}"), "%site", at.COST)
             f.add_to("i64", self.cost(shape, f"conflicts.{self.op}"), "%site", at.CONFLICTS)
+        elif self.space == "shared":
+            return  # no counter of ours: a shared atomic is a loop in hardware before Maxwell, a unit of its own since
         else:
             f.add_to("i64", self.cost(shape, self.space), "%site", at.COST)
 
@@ -191,7 +197,7 @@ class _Routine:
         self.stamp = f.let(f"or i64 {f.let(f'shl i64 {tick}, 32')}, {site}")
         self.warp = f.let(f"zext i32 {f.load('i32', '%W', at.WARP_ID)} to i64")
         self.birth = f.let(f"shl i64 {f.load('i64', '%M', at.BLOCK_TICK)}, 32")
-        if self.op == "st":
+        if self.op != "ld":
             f.call("void", "@flush", ("ptr", "%M"))
             f.store("i64", tick, "%M", at.LAST_STORE)
             self.check_store(shape)
@@ -316,7 +322,7 @@ class _Routine:
             mine = f.let(f"or i64 {self.stamp}, {who}")
             f.call(
                 "void", callback, ("ptr", "%M"), ("ptr", "%W"), ("ptr", "%site"), ("i64", cell), ("i64", mine),
-                ("i32", "0" if self.op == "ld" else "1"),
+                ("i32", str(("ld", "st", "atom", "red").index(self.op))),
             )  # fmt: skip
 
     def check_cell(self, cell: str, who: str) -> None:
@@ -523,7 +529,7 @@ def access_routine(op: str, space: str, width: int, count: int, cell: int, check
     `cell` is the bytes per race record of shared memory, `checks` whether to keep records, `frame` a thread's bytes of
     local memory.
     """
-    return _Routine(op, space, width, count, cell, checks, frame).build()
+    return Routine(op, space, width, count, cell, checks, frame).build()
 
 
 ZERO = f"@zero = internal constant {vec('i64')} {splat_constant('i64', '0')}, align 64\n"

@@ -7,11 +7,13 @@ and Communication Instructions".
 from __future__ import annotations
 
 from gpudays.ptx import layout as at
+from gpudays.ptx.atomic_ir import FLOATING, INTEGER
 from gpudays.ptx.ir import BITS, vec
 from gpudays.ptx.parser import Address, Imm, Pair, Reg, Symbol, Vector
 from gpudays.ptx.semantics import on
 from gpudays.ptx.values import ELEMENTS, Value
 
+ATOMIC_SPACES = ("global", "shared", "generic")
 _SPACES = ("global", "shared", "local", "const", "param")
 
 
@@ -139,6 +141,53 @@ def _zero_rest(g, count: int, given: Value) -> None:
             return up.select(up.op("icmp ugt", "i32", size, up.const("i32", 4 * c)), "i32", x, up.const("i32", 0))
 
         g.f.store(vec("i32"), g.v.wide(g.v.apply("i32", make, given, old)), "%M", place, 32)
+
+
+@on("atom", "red")
+def atomic(g, i):
+    kind, op = i.parts[-1], i.parts[0]
+    what = next((p for p in i.parts[1:-1] if p in INTEGER), None)
+    space = _space(g, i)
+    element = ELEMENTS.get(kind, "")
+    good = INTEGER if element in ("i16", "i32", "i64") else FLOATING
+    if what not in good or element not in ("i16", "i32", "i64", "float", "double") or space not in ATOMIC_SPACES:
+        raise g.unsupported()
+    if kind in ("f16x2", "bf16x2", "bf16", "f16") or {"v2", "v4", "v8"} & set(i.parts):
+        raise g.unsupported()
+    sources = i.operands[2:] if op == "atom" else i.operands[1:]
+    address = i.operands[1] if op == "atom" else i.operands[0]
+    if what in ("exch", "cas"):
+        element = f"i{BITS[element]}"
+    for row, source in enumerate(sources[:2]):
+        value = g.v.wide(g.read(source, element))
+        g.f.store(vec(element), value, "%M", at.STAGE + row * at.STAGE_ROW, 32)
+    g.atomic(op, space, what, kind, element, address)
+    if op == "atom":
+        old = Value(element, vector=g.f.load(vec(element), "%M", at.STAGE_2, 32))
+        g.write(i.operands[0], _as_register(g, i.operands[0], old))
+
+
+# ---- what the compiler only declares: printf and assert ------------------------------------------------------------
+
+
+@on("vprintf")
+def vprintf(g, i):
+    """Python formats the text: it reads the format and the arguments from device memory, lane by lane."""
+    _tell(g, at.ON_PRINT, i.operands[1:3])
+    g.write(i.operands[0], Value("i32", scalar="0"))
+
+
+@on("assertfail")
+def assertfail(g, i):
+    _tell(g, at.ON_ASSERT, i.operands[1:3])
+
+
+def _tell(g, callback: int, pointers) -> None:
+    f = g.f
+    for row, pointer in enumerate(pointers):
+        f.store(vec("i64"), g.v.wide(g.read(pointer, "i64")), "%M", at.STAGE + row * at.STAGE_ROW, 32)
+    function = f.load("ptr", "%M", callback)
+    f.call("void", function, ("ptr", "%M"), ("ptr", "%W"), ("i32", g.mask()), ("i32", str(g.instruction.line)))
 
 
 # ---- barriers ------------------------------------------------------------------------------------------------------
