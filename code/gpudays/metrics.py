@@ -58,6 +58,17 @@ STALLS = {
         "no_instruction", "not_selected", "short_scoreboard", "wait",
     )
 }  # fmt: skip
+
+# Unit counters of the L1 are sampled on some cards and scaled up: an H200's sectors of long kernels wander by some
+# thousandths from run to run. These are read off each machine instruction's own addresses, and are exact.
+_BY_INSTRUCTION = {
+    **{
+        ("global", op): f"smsp__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_{op}.sum"
+        for op in ("ld", "st", "atom", "red")
+    },
+    **{("local", op): f"smsp__sass_l1tex_t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st")},
+    **{("shared", op): f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("ld", "st")},
+}
 _SPACES = {"global": "global", "local": "local (spilled)"}
 _VERBS = {"ld": "load", "st": "store"}
 
@@ -89,6 +100,15 @@ _ALL = [
     Metric(m.SHARED_ST_WAVEFRONTS, "shared store wavefronts", "wavefront", "address"),
     Metric(m.SHARED_ST_CONFLICTS, "shared store bank conflicts", "conflict", "address"),
     Metric(L1_HIT_RATE, "L1 hit rate", "%", "hardware"),
+    *(
+        Metric(
+            name,
+            f"{space} {op} {'wavefronts' if space == 'shared' else 'sectors'}, by instruction",
+            "wavefront" if space == "shared" else "sector",
+            "address",
+        )
+        for (space, op), name in _BY_INSTRUCTION.items()
+    ),
     Metric(L2_HIT_RATE, "L2 hit rate", "%", "hardware"),
     Metric(DRAM_READ, "DRAM bytes read", "byte", "hardware"),
     Metric(DRAM_WRITE, "DRAM bytes written", "byte", "hardware"),
@@ -132,6 +152,11 @@ def plain(name: str) -> str:
 def unit(name: str) -> str:
     """The base unit of a metric, "" where the registry does not know it."""
     return METRICS[name].unit if name in METRICS else ""
+
+
+def by_instruction(space: str, op: str) -> str:
+    """The exact counter of a space (global, local, shared) and op: its sectors, or for shared memory its wavefronts."""
+    return _BY_INSTRUCTION[space, op]
 
 
 def is_exact(name: str) -> bool:

@@ -1,0 +1,246 @@
+"""Counter-study room: the same kernels on a card under Nsight Compute and in the tracer, counter by counter.
+
+`capture` runs on a GPU host and writes what the card counted; `trace` is the tracer's side and needs no GPU; `compare`
+holds one against the other. A difference is either explained here, with its cause, or it is a bug of the tracer.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import gpudays
+from gpudays import gpu, metrics, profiler, profiles
+from gpudays.course.steps import DAY16, DAY43, Day, Size, label
+from gpudays.kernels_in_pages import kernel_text
+from gpudays.ptx import model
+
+FOLDER = "tracer"
+STUDY = "counter-study/kernels.cu"
+COLUMNS = ["case", "kernel", "metric", "card", "traced"]
+
+# What the tracer is held against: the exact counter, where there is one (see `metrics.by_instruction`).
+ON_CARD = {
+    model.GLOBAL_LD_REQUESTS: model.GLOBAL_LD_REQUESTS,
+    model.GLOBAL_ST_REQUESTS: model.GLOBAL_ST_REQUESTS,
+    model.GLOBAL_LD_SECTORS: metrics.by_instruction("global", "ld"),
+    model.GLOBAL_ST_SECTORS: metrics.by_instruction("global", "st"),
+    model.ATOM_REQUESTS: model.ATOM_REQUESTS,
+    model.RED_REQUESTS: model.RED_REQUESTS,
+    model.ATOM_SECTORS: metrics.by_instruction("global", "atom"),
+    model.RED_SECTORS: metrics.by_instruction("global", "red"),
+    model.LOCAL_LD_REQUESTS: model.LOCAL_LD_REQUESTS,
+    model.LOCAL_ST_REQUESTS: model.LOCAL_ST_REQUESTS,
+    model.LOCAL_LD_SECTORS: metrics.by_instruction("local", "ld"),
+    model.LOCAL_ST_SECTORS: metrics.by_instruction("local", "st"),
+    model.SHARED_LD_REQUESTS: model.SHARED_LD_REQUESTS,
+    model.SHARED_ST_REQUESTS: model.SHARED_ST_REQUESTS,
+    model.SHARED_LD_WAVEFRONTS: metrics.by_instruction("shared", "ld"),
+    model.SHARED_ST_WAVEFRONTS: metrics.by_instruction("shared", "st"),
+}
+# The unit counters beside them, to show how far sampling and arbitration move them.
+UNIT_COUNTERS = (
+    model.GLOBAL_LD_SECTORS, model.GLOBAL_ST_SECTORS, model.SHARED_LD_WAVEFRONTS, model.SHARED_ST_WAVEFRONTS,
+    model.SHARED_LD_CONFLICTS, model.SHARED_ST_CONFLICTS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One launch: a source under ``code``, a kernel of it, and arguments made afresh by `args`."""
+
+    name: str
+    source: str
+    kernel: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    args: Callable[[], list]
+
+
+def _floats(count: int, kind: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(count).random(count).astype(kind)
+
+
+def _copy(kernel: str, n: int, threads: int | None = None, kind: type = np.float32, lanes: int = 1) -> Case:
+    """y from x, n elements of `lanes` numbers each, blocks of 256."""
+    grid = (-(-(threads or n) // 256),)
+    return _case(kernel, grid, (256,), lambda: [_floats(n * lanes, kind), np.zeros(n * lanes, kind), np.int32(n)])
+
+
+def _case(kernel: str, grid: tuple[int, ...], block: tuple[int, ...], args: Callable[[], list], name: str = "") -> Case:
+    return Case(name or kernel, STUDY, kernel, grid, block, args)
+
+
+def _bytes(n: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, 256, n).astype(np.uint8)
+
+
+def _bins(n: int, bins: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, bins, n).astype(np.int32)
+
+
+def _shared(kernel: str, stride: int, kind: type, lanes: int = 1) -> Case:
+    """256 threads read 1024 shared elements at a stride."""
+
+    def args() -> list:
+        x = _bytes(1024) if kind is np.uint8 else _floats(1024 * lanes, kind)
+        return [x, np.zeros(4 * 256 * lanes, kind), np.int32(stride)]
+
+    return _case(kernel, (4,), (256,), args, f"{kernel} stride {stride}")
+
+
+def _transpose(kernel: str) -> Case:
+    n = 128
+    return _case(kernel, (4, 4), (32, 32), lambda: [_floats(n * n), np.zeros(n * n, np.float32), np.int32(n)])
+
+
+def _study() -> list[Case]:
+    n, odd = 16384, 10007
+    index = np.random.default_rng(3).permutation(n).astype(np.int32)
+    return [
+        _copy("copyCoalesced", n),
+        _copy("copyCoalesced", odd),
+        _copy("copyShiftedByOne", n),
+        _copy("copyStride2", n, n // 2),
+        _copy("copyStride33", n, n // 33 + 1),
+        _case("copyBytes", (n // 256,), (256,), lambda: [_bytes(n), np.zeros(n, np.uint8), np.int32(n)]),
+        _copy("copyDoubles", n, kind=np.float64),
+        _copy("copyFloat2", n, lanes=2),
+        _copy("copyFloat4", n, lanes=4),
+        _copy("copyFloat4Stride2", n, n // 2, lanes=4),
+        _copy("copyReversed", odd),
+        _case("gatherIndexed", (n // 256,), (256,), lambda: [_floats(n), index, np.zeros(n, np.float32), np.int32(n)]),
+        _copy("loadBroadcast", n),
+        _copy("stencil3", odd),
+        _copy("everyThird", odd),
+        _copy("twoBranches", odd),
+        _copy("loopsOfDifferentLength", odd),
+        _copy("halfWarpLeavesEarly", odd),
+        _transpose("transposeNaive"),
+        _transpose("transposeUnpadded"),
+        _transpose("transposePadded"),
+        *(_shared("sharedFloats", stride, np.float32) for stride in (1, 2, 32, 33)),
+        *(_shared("sharedDoubles", stride, np.float64) for stride in (1, 2)),
+        *(_shared("sharedFloat4", stride, np.float32, 4) for stride in (1, 2, 8)),
+        *(_shared("sharedBytes", stride, np.uint8) for stride in (1, 4)),
+        _case("sharedBroadcast", (4,), (256,), lambda: [_floats(256), np.zeros(1024, np.float32), np.int32(5)]),
+        _copy("reduceShuffle", n),
+        _copy("reduceShared", n),
+        _case("histogramGlobal", (n // 256,), (256,), lambda: [_bins(n, 64), np.zeros(64, np.int32), np.int32(n)]),
+        _case(
+            "takeTickets", (n // 256,), (256,),
+            lambda: [_bins(n, 512), np.zeros(512, np.int32), np.zeros(n, np.int32), np.int32(n)],
+        ),
+        _case("histogramShared", (n // 256,), (256,), lambda: [_bins(n, 64), np.zeros(64, np.int32), np.int32(n)]),
+        _case("localArray", (4,), (256,), lambda: [_floats(17360), np.zeros(1024, np.float32), np.int32(1021)]),
+    ]  # fmt: skip
+
+
+def _course(day: Day, sizes: Sequence[Size]) -> list[Case]:
+    """The kernels of a day at some sizes, launched as its page does."""
+    source = day.program.removeprefix("code/")
+    cases = []
+    for size in sizes:
+        m, n, k = size
+
+        def args(m=m, n=n, k=k, size=size) -> list:
+            return [_floats(m * k), _floats(k * n), np.zeros(m * n, np.float32), *day.scalars(size)]
+
+        for kernel in day.by_kernel:
+            step = day.launch(kernel, _text(source), "sm_75")
+            name = f"{day.name} {kernel} {label(size)}"
+            cases.append(Case(name, source, kernel, tuple(step.grid(size)), tuple(step.block), args))
+    return cases
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """All launches of the study, in order: single access patterns, then the course's kernels."""
+    found = [*_study(), *_course(DAY43, [(256,) * 3, (65,) * 3]), *_course(DAY16, [(256,) * 3, (35, 79, 19)])]
+    names: dict[str, int] = {}
+    for case in found:
+        names[case.name] = names.get(case.name, 0) + 1
+    repeated = {name for name, count in names.items() if count > 1}
+    return tuple(
+        Case(f"{c.name} n={int(c.args()[-1])}", c.source, c.kernel, c.grid, c.block, c.args)
+        if c.name in repeated
+        else c
+        for c in found
+    )
+
+
+@cache
+def _text(source: str) -> str:
+    """The kernels of a file under ``code``: all of it, or what stands between its page markers."""
+    path = Path(__file__).parents[1] / source
+    return path.read_text(encoding="utf-8") if source == STUDY else kernel_text(path)
+
+
+def trace(case: Case, arch: str = "sm_75") -> dict[str, float]:
+    """The tracer's counts of one launch, by the tracer's metric names. Raises what `gpudays.trace` raises."""
+    result = gpudays.trace(_text(case.source), case.kernel, case.grid, case.block, case.args(), arch=arch)
+    return {metric: float(result.total.get(metric, 0)) for metric in (*ON_CARD, *UNIT_COUNTERS)}
+
+
+def count_on_card() -> dict[str, dict[str, float]]:
+    """What Nsight Compute counts, by case and ncu's metric name. Raises `profiler.ProfilerRefused` without counters."""
+    wanted = tuple(dict.fromkeys((*ON_CARD.values(), *UNIT_COUNTERS)))
+    found: dict[str, dict[str, float]] = {}
+    for source in dict.fromkeys(case.source for case in cases()):
+        mine = [case for case in cases() if case.source == source]
+        launches = [profiler.Launch(c.kernel, number, c.grid, c.block, c.args()) for number, c in enumerate(mine)]
+        table = profiler.count(_text(source), launches, wanted)
+        for number, case in enumerate(mine):
+            rows = table[table["n"].eq(number)]
+            found[case.name] = {r.metric: float(r.value) for r in rows.itertuples() if r.metric in wanted}
+    return found
+
+
+def compare(on_card: dict[str, dict[str, float]]) -> pd.DataFrame:
+    """The table of both sides: case, kernel, metric (ncu's name), card, traced; rows that are zero on both left out."""
+    rows = []
+    for case in cases():
+        traced, counted = trace(case), on_card[case.name]
+        pairs = [*ON_CARD.items(), *((unit, unit) for unit in UNIT_COUNTERS)]
+        for ours, theirs in pairs:
+            both = (counted.get(theirs, float("nan")), traced[ours])
+            if any(both):
+                rows.append((case.name, case.kernel, theirs, *both))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def capture(output: Path) -> pd.DataFrame:
+    """Count on the card, trace, write ``counters.csv`` and ``machine.json`` under `output`; returns the table.
+
+    Raises:
+        gpu.NoGpu, profiler.ProfilerRefused: no card, or no counters.
+    """
+    card = gpu.device()
+    if card is None:
+        raise gpu.NoGpu(f"the study counts on a card: {gpu.why_no_gpu()}")
+    table = compare(count_on_card())
+    output.mkdir(parents=True, exist_ok=True)
+    table.to_csv(output / "counters.csv", index=False)
+    machine = {
+        "card": card.name, "arch": card.arch, "sms": card.sms, "l2_bytes": card.l2_bytes, "driver": card.driver,
+        "ncu": profiler.ncu_version(), "clock_control": profiler.CLOCK_CONTROL,
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "commands": ["python -m gpudays study"],
+    }  # fmt: skip
+    (output / "machine.json").write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
+    return table
+
+
+def shipped() -> pd.DataFrame:
+    """The committed table. Raises `profiles.ProfileError` when it is missing or damaged."""
+    folder = profiles.folder(FOLDER)
+    path = (folder or Path(FOLDER)) / "counters.csv"
+    if not path.exists():
+        raise profiles.ProfileError(path, 0, "not shipped: run `gpudays study` on a GPU host")
+    return pd.read_csv(path)
