@@ -17,7 +17,7 @@ from gpudays.ptx import layout as at
 from gpudays.ptx import printing
 from gpudays.ptx.memory_ir import SPACES
 from gpudays.ptx.model import Finding, KernelTrap
-from gpudays.ptx.shapes import costs, lanes_of
+from gpudays.ptx.shapes import cost_of, costs, lanes_of
 
 if TYPE_CHECKING:
     from gpudays.ptx.launch import Buffer, Machine
@@ -100,24 +100,11 @@ class Observer:
     def warp_number(self, pointer: int) -> int:
         return (pointer - self.m.warps.ctypes.data) // self.m.kernel.code.warp_bytes
 
-    # -- shapes and costs
-
-    @_guarded(lambda self: self.any_shape)
-    def on_shape(self, _machine, site, delta, cell, mask):
-        numbers = np.ctypeslib.as_array((_I64 * at.LANES).from_address(delta))
-        found = self.m.shapes.find(numbers, mask & 0xFFFFFFFF)
-        number = self.site_number(site)
-        self.m.sites[number].view(np.int64)[at.LAST_SHAPE // 8] = found
-        _I64.from_address(cell).value = found
-        return found
-
-    @property
-    def any_shape(self) -> int:
-        return self.m.shapes.find(np.zeros(at.LANES, np.int64), 1)
+    # -- costs
 
     @_guarded(lambda self: 0)
     def on_cost(self, shape, position, row):
-        return self.m.shapes.cost(shape, position, row)
+        return cost_of(shape, position, row)
 
     # -- accesses that do not simply fit
 
@@ -484,7 +471,6 @@ def _callbacks(o: Observer) -> dict[int, object]:
     """The C functions, by their place in the machine."""
     kinds = {
         at.ON_ACCESS: (o.on_access, _I32, (_P, _P, _P, _I64, _P, _I32, _I32)),
-        at.ON_SHAPE: (o.on_shape, _P, (_P, _P, _P, _P, _I32)),
         at.ON_COST: (o.on_cost, _I32, (_P, _I64, _I64)),
         at.ON_EVENT: (o.on_event, _I32, (_P, _P, _I32, _I32, _I32)),
         at.ON_RACE: (o.on_race, None, (_P, _P, _P, _I64, _I64, _I32)),

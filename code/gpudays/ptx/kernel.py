@@ -23,6 +23,7 @@ from gpudays.ptx import (  # noqa: F401  (they register themselves)
     semantics_float,
     semantics_integer,
     semantics_memory,
+    shape_ir,
 )
 from gpudays.ptx import layout as at
 from gpudays.ptx.model import BUFFER_ALIGNMENT
@@ -155,7 +156,12 @@ def _assemble(code: codegen.Code, plan: codegen.Plan) -> str:
     for op, space, width, count in list(wanted):
         if space == "generic":
             wanted |= {(op, s, width, count) for s in ("global", "shared", "local")}
-    functions = [code.function, memory_ir.resolve_shape(), scheduler_ir.move_to(), scheduler_ir.reconverge()]
+    functions = [
+        code.function,
+        *(make() for make in (shape_ir.find_shape, shape_ir.look_up, shape_ir.analyse, shape_ir.cost)),
+        scheduler_ir.move_to(),
+        scheduler_ir.reconverge(),
+    ]
     functions += [scheduler_ir.permute(), scheduler_ir.warp_sync(), scheduler_ir.run_blocks(code.warp_bytes)]
     functions.append(memory_ir.flush(plan.cell))
     frame = plan.local_bytes

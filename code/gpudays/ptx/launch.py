@@ -14,7 +14,6 @@ from gpudays.ptx import layout as at
 from gpudays.ptx.checks import Observer
 from gpudays.ptx.kernel import ARGUMENT_BASE, CompiledKernel
 from gpudays.ptx.model import BUFFER_ALIGNMENT, Finding, LaunchError
-from gpudays.ptx.shapes import Shapes
 
 ALLOWANCE = 2_000_000  # instructions that a warp may run before others of its block get a turn
 CHUNK_SECONDS = 0.25  # how long compiled code runs before Python looks at signals
@@ -176,7 +175,8 @@ class Machine:
         self.records = np.zeros((2, shared // kernel.cell + 2), np.int64)
         self.local = _aligned(n_warps * at.LANES * kernel.local_bytes + 64)
         self.params = params
-        self.shapes = Shapes()
+        self.shapes = _aligned(at.SHAPE_LIMIT * at.SHAPE_SIZE)
+        self.table = np.zeros(1 << at.TABLE_BITS, np.int64)
         self.observer = Observer(self)
         self._fill(threads, n_warps, shared)
 
@@ -189,7 +189,7 @@ class Machine:
         pointers = {
             at.SHARED: self.shared, at.WRITES: self.records[0], at.READS: self.records[1], at.PARAMS: self.params,
             at.SITES: self.sites, at.WARPS: self.warps, at.BLOCK_COUNTS: self.block_counts,
-            at.NOTES: self.notes,
+            at.NOTES: self.notes, at.SHAPES: self.shapes, at.TABLE: self.table,
         }  # fmt: skip
         for place, array in pointers.items():
             i64[place // 8] = array.ctypes.data

@@ -21,7 +21,7 @@ BUDGET, CLOCK = 128, 136
 STOP = 144  # i32: a reason to abandon the launch
 SHARED_DYNAMIC = 148  # i32
 PENDING = 152  # i32: Python wants to be asked at the next barrier, or at the block's end
-ON_ACCESS, ON_SHAPE, ON_COST, ON_EVENT, ON_RACE, ON_ATOMIC = 160, 168, 176, 184, 192, 200
+ON_ACCESS, ON_COST, ON_EVENT, ON_RACE = 160, 168, 176, 184
 BLOCK_ID = 208  # i64: linear index
 ON_BARRIER, ON_PAUSE, ALLOWANCE = 224, 232, 240  # ALLOWANCE: instructions a warp may run before it is looked at
 BLOCK_TICK = 216  # shared records before this tick are of earlier blocks
@@ -36,7 +36,9 @@ ORDER = 1024  # i64[32][32]: the tick up to which warp row has seen what warp co
 STAGE = ORDER + 8 * LANES * LANES  # 4 x 32 x 8 bytes
 STAGE_ROW = LANES * 8
 STAGE_2 = STAGE + 4 * STAGE_ROW
-MACHINE_SIZE = STAGE_2 + 4 * STAGE_ROW
+
+SHAPES, SHAPE_COUNT, TABLE = 800, 808, 816  # all shapes, how many, and a hash table of pointers to them
+SHAPE_LIMIT, TABLE_BITS = 2048, 12
 
 # ---- Warp
 ACTIVE, LIVE, BLOCKED, PC, NEXT_WAIT, WARP_ID = 0, 4, 8, 12, 16, 20
@@ -65,7 +67,7 @@ SITE_SIZE = 128
 SAME_CELL = 100  # instead of a space, in ON_ACCESS: look only whether lanes that share a cell agree
 
 # ---- Shape
-MASK, DISTINCT, LEAST, MOST, BITS, PATTERN = 0, 4, 8, 16, 24, 32
+MASK, DISTINCT, LEAST, MOST, BITS, PATTERN, IS_SCRATCH = 0, 4, 8, 16, 24, 32, 40
 DELTA = 64  # i64[32], zero in inactive lanes
 OFFSETS = DELTA + 8 * LANES  # i64[32]: the different deltas
 OWNERS = OFFSETS + 8 * LANES  # i64[32]: the lane that has it, MANY if several
@@ -75,6 +77,9 @@ UNKNOWN = 0xFF
 COST_KINDS = ("global", "local", "shared.ld", "shared.st", "conflicts.ld", "conflicts.st")
 WIDTHS = 5  # 1, 2, 4, 8, 16 bytes
 SHAPE_SIZE = COSTS + len(COST_KINDS) * WIDTHS * COST_ROW
+SCRATCH = STAGE_2 + 4 * STAGE_ROW  # in the machine: a shape that is not kept
+MACHINE_SIZE = SCRATCH + SHAPE_SIZE
+PATIENCE = 64  # shapes that a site may ask for before it is taken to depend on data
 
 GATHER, SAME, ROW, HALF_SAME, HALF_ROWS = 0, 1, 2, 3, 4  # patterns
 

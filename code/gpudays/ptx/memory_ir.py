@@ -24,30 +24,6 @@ def routine_name(op: str, space: str, width: int, count: int) -> str:
     return f'@"{op}.{space}.{width}x{count}"'
 
 
-def resolve_shape() -> Function:
-    """`ptr @shape(M, site, delta, S, mask)`: the shape of these deltas: the site's last one, or ask Python."""
-    f = Function("internal ptr @shape(ptr %M, ptr %site, ptr %delta, ptr %S, i32 %mask) noinline")
-    last = f.load("ptr", "%site", at.LAST_SHAPE)
-    known, same_mask, ask, hit = f.label("known"), f.label("mask"), f.label("ask"), f.label("hit")
-    f.branch(f.let(f"icmp eq ptr {last}, null"), ask, known)
-    f.at(known)
-    f.branch(f.let(f"icmp eq i32 {f.load('i32', last, at.MASK)}, %mask"), same_mask, ask)
-    f.at(same_mask)
-    wide = vec("i64")
-    differ = f.let(f"icmp ne {wide} {f.load(wide, '%delta', 0, 32)}, {f.load(wide, last, at.DELTA, 64)}")
-    bits = f.let(f"bitcast {vec('i1')} {differ} to i32")
-    bits = f.let(f"and i32 {bits}, %mask")
-    f.branch(f.let(f"icmp eq i32 {bits}, 0"), hit, ask)
-    f.at(hit)
-    f.store("ptr", last, "%S")
-    f.raw(f"ret ptr {last}")
-    f.at(ask)
-    callback = f.load("ptr", "%M", at.ON_SHAPE)
-    arguments = (("ptr", "%M"), ("ptr", "%site"), ("ptr", "%delta"), ("ptr", "%S"), ("i32", "%mask"))
-    f.raw(f"ret ptr {f.call('ptr', callback, *arguments)}")
-    return f
-
-
 class Routine:
     """Builds one access routine."""
 
@@ -177,8 +153,11 @@ class Routine:
         known = f.let(f"load i8, ptr {address}")
         f.branch(f.let(f"icmp eq i8 {known}, {at.UNKNOWN - 256}"), ask, have, likely=False)
         f.at(ask)
-        callback = f.load("ptr", "%M", at.ON_COST)
-        asked = f.call("i32", callback, ("ptr", shape), ("i64", position), ("i64", str(row)))
+        number = at.COST_KINDS.index(kind)
+        asked = f.call(
+            "i32", "@cost", ("ptr", "%M"), ("ptr", shape), ("i64", position), ("i64", str(row)), ("i32", str(number)),
+            ("i32", str(self.total)),
+        )  # fmt: skip
         small = f.let(f"trunc i32 {asked} to i8")
         f.goto(have)
         f.at(have)
@@ -209,7 +188,8 @@ class Routine:
         f = self.f
         quiet, busy, done = f.label("quiet"), f.label("busy"), f.label("checked")
         stored = f.let(f"icmp uge i64 {f.load('i64', '%M', at.LAST_STORE)}, {f.load('i64', '%M', at.FULL_TICK)}")
-        f.branch(stored, busy, quiet)
+        passing = f.let(f"icmp ne i8 {f.load('i8', shape, at.IS_SCRATCH)}, 0")
+        f.branch(f.let(f"or i1 {stored}, {passing}"), busy, quiet)
         f.at(busy)
         self.each_cell(shape, self.check_cell)
         f.goto(done)
