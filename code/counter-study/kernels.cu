@@ -191,11 +191,11 @@ extern "C" __global__ void histogramShared(const int* x, int* bins, int n) {
 
 extern "C" __global__ void localArray(const float* x, float* y, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    float mine[16];
-#pragma unroll
-    for (int j = 0; j < 16; ++j) mine[j] = x[i + j * n];
+    float mine[48];
+#pragma unroll 1
+    for (int j = 0; j < 48; ++j) mine[(5 * j + n) % 48] = x[i + j * n];
     float sum = 0.0f;
 #pragma unroll 1
-    for (int j = 0; j < n % 16; ++j) sum += mine[(i + j) % 16];
+    for (int j = 0; j < n % 48; ++j) sum += mine[(i + j) % 48];
     y[i] = sum;
 }

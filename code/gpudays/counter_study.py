@@ -139,7 +139,10 @@ def _study() -> list[Case]:
             lambda: [_bins(n, 512), np.zeros(512, np.int32), np.zeros(n, np.int32), np.int32(n)],
         ),
         _case("histogramShared", (n // 256,), (256,), lambda: [_bins(n, 64), np.zeros(64, np.int32), np.int32(n)]),
-        _case("localArray", (4,), (256,), lambda: [_floats(17360), np.zeros(1024, np.float32), np.int32(1021)]),
+        _case(
+            "localArray", (4,), (256,),
+            lambda: [_floats(48 * 1021 + 1024), np.zeros(1024, np.float32), np.int32(1021)],
+        ),
     ]  # fmt: skip
 
 
