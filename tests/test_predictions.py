@@ -59,7 +59,7 @@ def test_on_an_h200(h200):
     assert "1.49× at 512, 2.61× at 4096" in found["4 at 4096"].figures
     assert "4.81× for 4.25×" in found["3"].figures
     assert "shipped, NVIDIA H200" in found["3"].figures and "traced" in found["1"].figures
-    assert "the fastest kernel is not the fullest" in found["5"].reason
+    assert "at 512 it spreads over 25 points" in found["5"].reason
 
 
 def test_on_the_published_t4(t4):
@@ -84,6 +84,16 @@ def test_a_gain_that_equals_its_sector_ratio_breaks_prediction_3(t4):
     strided = (t4["kernel"] == "matmulStridedRows") & (t4["metric"] == metrics.TIME) & (t4["n"] == 512)
     t4.loc[strided, "value"] = 1.024 * 4.25
     assert graded(t4, T4, L2_T4, order=("published",))["3"].verdict == DID_NOT
+
+
+def test_whether_a_gain_equals_its_ratio_is_judged_by_the_launches_spread(h200):
+    """4.81× stands for 4.25×: apart when the launches agree, not to be told apart when they scatter by a fifth."""
+    for spread, verdict in ((0.01, MATCHED), (0.2, DID_NOT)):
+        tables = [h200]
+        for n, times in ((512, (0.2903, 0.0603, 0.0405)), (1024, (2.2713, 0.4295, 0.2777))):
+            tables += rows(metrics.TIME_MIN, n, [t * (1 - spread) for t in times], "shipped", H200)
+            tables += rows(metrics.TIME_MAX, n, [t * (1 + spread) for t in times], "shipped", H200)
+        assert graded(measurements.concat(tables), H200, L2_H200)["3"].verdict == verdict
 
 
 def test_times_of_one_card_never_meet_the_counters_of_another(h200):

@@ -128,7 +128,10 @@ class Session:
         """Time every kernel with CUDA events, verified first; without a card the shipped times."""
         sizes = list(dict.fromkeys(map(_size, sizes)))
         if not self.machine.card:
-            return page_tables.times(self.evidence(), self.day, sizes, self.machine.shipped_figures.origin)
+            how = (
+                f"CUDA events, the mean of the program's {self.day.repeats} launches after {self.day.warmups} warm-ups"
+            )
+            return page_tables.times(self.evidence(), self.day, sizes, f"{how}; {self.machine.shipped_figures.origin}.")
         tables = []
         for size in sizes:
             if (source, size) not in self._right:

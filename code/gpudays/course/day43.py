@@ -22,7 +22,6 @@ SMALL, LARGE = SIZES
 
 OCCUPANCY_POINTS = 10.0  # "hardly differs": the highest and lowest achieved occupancy lie within ten points
 TIME_FOLD = 3.0  # "several-fold": the slowest kernel takes at least three times as long as the fastest
-SAME_RATIO = 0.05  # a gain "equals" a sector ratio when it is within five percent of it
 
 
 def paper_requests(n: int) -> tuple[int, int, int]:
@@ -86,22 +85,27 @@ def _requests(predicted: Predictions, evidence: Evidence) -> Verdict:
 def _gains(predicted: Predictions, evidence: Evidence) -> Verdict:
     larger = "more" if predicted.first_gain_larger else "no more"
     claim = f"step 1→2 gains {larger} than step 2→3, neither gain equals its sector ratio"
-    lines, outcomes = [], []
+    lines, broken = [], []
     for n in SIZES:
         gains, ratios = evidence.gains(KERNELS, n), evidence.gains(KERNELS, n, ev.SECTORS)
         if not gains or not ratios:
             continue
-        differ = not any(close([gain], [ratio], SAME_RATIO) for gain, ratio in zip(gains, ratios, strict=True))
-        outcomes.append((gains[0] > gains[1]) is predicted.first_gain_larger and differ)
+        if (gains[0] > gains[1]) is not predicted.first_gain_larger:
+            broken.append(f"the order of the gains at {n}")
+        for move, (low, high), ratio in zip(
+            ("1→2", "2→3"), evidence.gain_ranges(KERNELS, n) or (), ratios, strict=True
+        ):
+            if low <= ratio <= high:
+                broken.append(f"step {move} at {n}, whose gain ({low:.2f} to {high:.2f}) covers its ratio {ratio:.2f}")
         lines.append(
             f"at {n}: {gains[0]:.2f}× for {ratios[0]:.2f}× fewer sectors, then {gains[1]:.2f}× for {ratios[1]:.2f}×"
         )
     if not lines:
         return cannot("3", claim, f"needs times of {evidence.card or 'one card'} and its sectors")
     reason = "sectors are one cost among several: L1 and L2 serve many of them, and issue slots and latency stay"
-    if not all(outcomes):
-        reason = "on this card the order of the gains, or a gain that equals its ratio, says otherwise"
-    return decide("3", claim, all(outcomes), f"{'; '.join(lines)} ({evidence.sources(metrics.TIME)})", reason)
+    if broken:
+        reason = f"not so: {'; '.join(broken)}"
+    return decide("3", claim, not broken, f"{'; '.join(lines)} ({evidence.sources(metrics.TIME)})", reason)
 
 
 def _past_l2(predicted: Predictions, evidence: Evidence) -> list[Verdict]:
@@ -139,19 +143,20 @@ def _why_past_l2(evidence: Evidence, n: int, grew: bool) -> str:
 def _occupancy(predicted: Predictions, evidence: Evidence) -> Verdict:
     same = "hardly differs" if predicted.occupancy_flat else "differs"
     claim = f"achieved occupancy {same} (within {OCCUPANCY_POINTS:g} points), times differ {TIME_FOLD:g}-fold or more"
-    lines, outcomes, fullest = [], [], []
+    lines, broken = [], []
     for n in SIZES:
         occupancy, times = evidence.values(KERNELS, n, metrics.WARPS_ACTIVE), evidence.values(KERNELS, n, metrics.TIME)
         if not occupancy or not times:
             continue
-        flat, fold = max(occupancy) - min(occupancy) <= OCCUPANCY_POINTS, max(times) / min(times)
-        outcomes.append(flat is predicted.occupancy_flat and fold >= TIME_FOLD)
-        fullest.append(occupancy.index(max(occupancy)) == times.index(min(times)))
+        spread, fold = max(occupancy) - min(occupancy), max(times) / min(times)
+        if (spread <= OCCUPANCY_POINTS) is not predicted.occupancy_flat:
+            broken.append(f"at {n} it spreads over {spread:.0f} points")
+        if fold < TIME_FOLD:
+            broken.append(f"at {n} the times differ only {fold:.1f}-fold")
         lines.append(f"at {n}: {listed(occupancy, '.1f')} %, times differ {fold:.1f}-fold")
     if not lines:
         return cannot("5", claim, f"needs occupancy and times of one card; {evidence.card or 'none'} lacks one of them")
     reason = "warps that wait count as active: occupancy says how many are there, not what they get done"
-    if not all(outcomes):
-        order = "the fastest kernel is the fullest" if all(fullest) else "the fastest kernel is not the fullest"
-        reason = f"not so on this card; {order}"
-    return decide("5", claim, all(outcomes), f"{'; '.join(lines)} ({evidence.sources(metrics.WARPS_ACTIVE)})", reason)
+    if broken:
+        reason = f"not so: {'; '.join(broken)}"
+    return decide("5", claim, not broken, f"{'; '.join(lines)} ({evidence.sources(metrics.WARPS_ACTIVE)})", reason)

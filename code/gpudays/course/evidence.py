@@ -5,15 +5,18 @@ Figures of different cards never meet here: a card's evidence is its own rows an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import pandas as pd
 
-from gpudays.metrics import TIME
+from gpudays.metrics import TIME, TIME_MAX, TIME_MIN
 from gpudays.ptx import model
 
 ORDER = ("live", "traced", "shipped")
+
+UNKNOWN_SPREAD = 0.02  # of a published mean that comes without its launches' spread
 
 # What the course looks up, under short names; the registry holds their units and meanings.
 REQUESTS = model.requests("global", "ld")
@@ -65,6 +68,20 @@ class Evidence:
         found = self.values(kernels, n, metric)
         return tuple(a / b for a, b in pairwise(found)) if found and all(found) else None
 
+    def gain_ranges(
+        self, kernels: tuple[str, ...], n: int | str, spread: float = UNKNOWN_SPREAD
+    ) -> tuple[tuple[float, float], ...] | None:
+        """The least and the most that each speed-up can be, by the fastest and slowest launches of both kernels.
+
+        Where the launches' own spread is not known, each gain's range is ``spread`` (relative) to both sides.
+        """
+        gains = self.gains(kernels, n)
+        low, high = self.values(kernels, n, TIME_MIN), self.values(kernels, n, TIME_MAX)
+        if not gains or not low or not high:
+            return tuple((gain / (1 + spread), gain * (1 + spread)) for gain in gains) if gains else None
+        before = zip(low[:-1], high[:-1], low[1:], high[1:], strict=True)
+        return tuple((low1 / high2, high1 / low2) for low1, high1, low2, high2 in before)
+
     def sizes(self, metric: str) -> list[int | str]:
         """The sizes at which any kernel has this metric, in ascending order."""
         return sorted({n for _, n, name in self._figures if name == metric}, key=lambda n: (isinstance(n, str), n))
@@ -72,6 +89,11 @@ class Evidence:
     def sources(self, metric: str) -> str:
         """Where this metric's figures come from, in words: "live, NVIDIA H200"."""
         return describe({(f.source, f.card) for (_, _, name), f in self._figures.items() if name == metric})
+
+    def origin(self, kernels: Sequence[str], sizes: Sequence[int | str], metric: str) -> str:
+        """Where these kernels' figures of a metric come from at these sizes, in words; "" if there are none."""
+        found = [self.get(kernel, n, metric) for kernel in kernels for n in sizes]
+        return describe({(figure.source, figure.card) for figure in found if figure})
 
 
 def describe(pairs: set[tuple[str, str]]) -> str:
