@@ -89,6 +89,12 @@ def test_ratios_never_mix_sources():
     assert again["metric"].eq(metrics.SECTORS_PER_REQUEST).sum() == 2
 
 
+def test_exact_sectors_are_preferred_in_ratios():
+    exact = metrics.by_instruction("global", "ld")
+    counted = measurements.table("k", 512, {LOADS: 100, SECTORS: 851, exact: 850}, "live", "NVIDIA H200")
+    assert measurements.value(measurements.with_derived(counted), "k", 512, metrics.SECTORS_PER_REQUEST) == 8.5
+
+
 def test_dram_bytes_are_summed_unless_they_are_there():
     both = measurements.table("k", 512, {metrics.DRAM_READ: 5e6, metrics.DRAM_WRITE: 1e6}, "shipped", "NVIDIA H200")
     assert measurements.value(measurements.with_derived(both), "k", 512, metrics.DRAM_BYTES) == 6e6

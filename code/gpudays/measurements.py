@@ -13,11 +13,14 @@ from gpudays.ptx import model
 COLUMNS = ["kernel", "n", "metric", "value", "unit", "source", "card"]
 SOURCES = ("live", "traced", "shipped", "published")  # in the order in which a page prefers them
 _KEYS = ["kernel", "n", "source", "card"]
-_DERIVED = {
-    metrics.SECTORS_PER_REQUEST: (model.GLOBAL_LD_SECTORS, model.GLOBAL_LD_REQUESTS, operator.truediv),
-    metrics.SECTORS_PER_REQUEST_STORE: (model.GLOBAL_ST_SECTORS, model.GLOBAL_ST_REQUESTS, operator.truediv),
-    metrics.DRAM_BYTES: (metrics.DRAM_READ, metrics.DRAM_WRITE, operator.add),
-}
+_LOADED, _STORED = metrics.by_instruction("global", "ld"), metrics.by_instruction("global", "st")
+_DERIVED = (  # what is computed, from which two, how; the first way that a kernel has the figures for counts
+    (metrics.SECTORS_PER_REQUEST, _LOADED, model.GLOBAL_LD_REQUESTS, operator.truediv),
+    (metrics.SECTORS_PER_REQUEST, model.GLOBAL_LD_SECTORS, model.GLOBAL_LD_REQUESTS, operator.truediv),
+    (metrics.SECTORS_PER_REQUEST_STORE, _STORED, model.GLOBAL_ST_REQUESTS, operator.truediv),
+    (metrics.SECTORS_PER_REQUEST_STORE, model.GLOBAL_ST_SECTORS, model.GLOBAL_ST_REQUESTS, operator.truediv),
+    (metrics.DRAM_BYTES, metrics.DRAM_READ, metrics.DRAM_WRITE, operator.add),
+)
 
 
 class MeasurementError(ValueError):
@@ -95,12 +98,14 @@ def with_derived(measured: pd.DataFrame) -> pd.DataFrame:
     Each is computed within one source and card, and none that is there already is computed again.
     """
     added = [measured]
-    for name, (first, second, combine) in _DERIVED.items():
+    have = set(measured.set_index(["metric", *_KEYS]).index)
+    for name, first, second, combine in _DERIVED:
         one, other = (measured[measured["metric"].eq(m)].set_index(_KEYS)["value"] for m in (first, second))
-        have = measured[measured["metric"].eq(name)].set_index(_KEYS).index
-        values = combine(one, other).dropna()
-        for (kernel, n, source, card), figure in values[~values.index.isin(have)].items():
-            added.append(table(kernel, n, {name: figure}, source, card))
+        for key, figure in combine(one, other).dropna().items():
+            if (name, *key) not in have:
+                have.add((name, *key))
+                kernel, n, source, card = key
+                added.append(table(kernel, n, {name: figure}, source, card))
     return concat(added)
 
 
