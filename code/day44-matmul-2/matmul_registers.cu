@@ -179,6 +179,7 @@ matmulVectorLoads(const float* __restrict__ a, const float* __restrict__ b, floa
 // Tile of a block, of a warp, of a thread; shared tiles in flight; blocks that shall fit on one multiprocessor.
 struct WarpTiles {
     int bm, bn, bk, wm, wn, tm, tn, stages, blocks;
+    constexpr __host__ __device__ int threads() const { return (bm / tm) * (bn / tn); }
 };
 
 // Launch table: the row of the newest architecture that is not newer than the card's.
@@ -191,10 +192,19 @@ constexpr __host__ __device__ WarpTiles warpTiles(int arch) {
     return {128, 128, 8, 32, 64, 8, 8, 2, 2};                   // by the resource report: no spill, 2 blocks fit
 }
 
+// And for matrices so small that such large tiles would leave multiprocessors without work.
+constexpr __host__ __device__ WarpTiles smallWarpTiles(int arch) {
+#ifdef SMALL_WARP_TILES
+    return {SMALL_WARP_TILES};
+#endif
+    if (arch >= 80) return {64, 128, 8, 32, 64, 8, 8, 3, 3};
+    return {64, 64, 8, 32, 32, 8, 4, 2, 4};
+}
+
 #ifdef __CUDA_ARCH__
-constexpr WarpTiles STEP6 = warpTiles(__CUDA_ARCH__ / 10);
+constexpr int ARCH = __CUDA_ARCH__ / 10;
 #else
-constexpr WarpTiles STEP6 = warpTiles(75);  // the host compiler only needs something to parse
+constexpr int ARCH = 75;  // the host compiler only needs something to parse
 #endif
 
 #if __CUDA_ARCH__ >= 800
@@ -333,8 +343,8 @@ __device__ void warpTiled(const float* __restrict__ a, const float* __restrict__
                 __syncthreads();  // the next tiles are whole, and everyone has read these
             }
             read((k + 1) % 2, k == BK - 1 ? next : slot, (k + 1) % BK);
-            // Back and forth along the patch's rows: every multiply-add shares an operand with the one before it, which
-            // spares a register read; three reads would cost the multiply-add a second cycle.
+            // Back and forth along the patch's rows: each multiply-add shares an operand with the one before it, and so
+            // reads two registers, not three, which is what the register file delivers in a cycle.
 #pragma unroll
             for (int i = 0; i < TM; ++i)
 #pragma unroll
@@ -345,24 +355,43 @@ __device__ void warpTiled(const float* __restrict__ a, const float* __restrict__
         }
         slot = next;
     }
+    // Scalar stores, on purpose: a 128-bit store wants its four sums in neighbouring registers, lined up like the four
+    // operands from B. Sum and operand would share a bank of the register file in every multiply-add of the loop above.
+    const int rows = n - blockRow - row, cols = n - blockCol - col;
+    c += size_t(blockRow + row) * n + blockCol + col;
 #pragma unroll
-    for (int i = 0; i < TM; ++i)
+    for (int i = 0; i < TM; ++i) {
+        if (i / 4 * 4 * LANE_ROWS + i % 4 < rows) {
 #pragma unroll
-        for (int j = 0; j < TN; j += 4) {
-            const int toRow = blockRow + row + i / 4 * 4 * LANE_ROWS + i % 4, toCol = blockCol + col + j * LANE_COLS;
-            storeFour<ALIGNED>(c + size_t(toRow) * n + toCol, &sum[i][j], toRow < n ? n - toCol : 0);
+            for (int j = 0; j < TN; ++j) {
+                const int toCol = j / 4 * 4 * LANE_COLS + j % 4;
+                if (toCol < cols) c[toCol] = sum[i][j];
+            }
         }
+        c += size_t(i % 4 == 3 ? 4 * LANE_ROWS - 3 : 1) * n;  // on to the patch's next row
+    }
 }
 
-extern "C" __global__ void __launch_bounds__((STEP6.bm / STEP6.tm) * (STEP6.bn / STEP6.tn), STEP6.blocks)
-matmulWarpTiled(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
-    constexpr WarpTiles T = STEP6;
-    __shared__ __align__(16) float tileA[T.stages][T.bk][T.bm + 4];
-    __shared__ __align__(16) float tileB[T.stages][T.bk][T.bn];
+template <int BM, int BN, int BK, int WM, int WN, int TM, int TN, int STAGES>
+__device__ void warpTiled(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
+    __shared__ __align__(16) float tileA[STAGES][BK][BM + 4];
+    __shared__ __align__(16) float tileB[STAGES][BK][BN];
     if (n % 4 == 0)
-        warpTiled<true, T.bm, T.bn, T.bk, T.wm, T.wn, T.tm, T.tn, T.stages>(a, b, c, int(n), tileA, tileB);
+        warpTiled<true, BM, BN, BK, WM, WN, TM, TN, STAGES>(a, b, c, int(n), tileA, tileB);
     else
-        warpTiled<false, T.bm, T.bn, T.bk, T.wm, T.wn, T.tm, T.tn, T.stages>(a, b, c, int(n), tileA, tileB);
+        warpTiled<false, BM, BN, BK, WM, WN, TM, TN, STAGES>(a, b, c, int(n), tileA, tileB);
+}
+
+extern "C" __global__ void __launch_bounds__(warpTiles(ARCH).threads(), warpTiles(ARCH).blocks)
+matmulWarpTiled(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
+    constexpr WarpTiles T = warpTiles(ARCH);
+    warpTiled<T.bm, T.bn, T.bk, T.wm, T.wn, T.tm, T.tn, T.stages>(a, b, c, n);
+}
+
+extern "C" __global__ void __launch_bounds__(smallWarpTiles(ARCH).threads(), smallWarpTiles(ARCH).blocks)
+matmulWarpTiledSmall(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
+    constexpr WarpTiles T = smallWarpTiles(ARCH);
+    warpTiled<T.bm, T.bn, T.bk, T.wm, T.wn, T.tm, T.tn, T.stages>(a, b, c, n);
 }
 // page: end kernels
 
