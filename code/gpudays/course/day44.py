@@ -25,19 +25,17 @@ FP32_LANES = {"sm_75": 64, "sm_80": 64, "sm_86": 128, "sm_89": 128, "sm_90": 128
 # "NVIDIA T4" (8.1).
 PUBLISHED_PEAK = {"NVIDIA H200": 67.0, "Tesla T4": 8.1}
 
-# Outputs per thread of the sweep, rows × columns, each with the tiles of a block of 256 threads.
+# Outputs per thread of the sweep, rows × columns, with a block of 256 threads; at last the largest patch in a block of
+# 512, which leaves a thread half of the registers.
 SWEEP = {
-    (tm, tn): Tiles(bm, bn, bk, tm, tn)
-    for tm, tn, bm, bn, bk in (
-        (1, 1, 16, 16, 16),
-        (2, 2, 32, 32, 16),
-        (2, 4, 32, 64, 16),
-        (4, 4, 64, 64, 16),
-        (8, 4, 128, 64, 16),
-        (8, 8, 128, 128, 16),
-        (16, 8, 256, 128, 16),
-        (16, 16, 256, 256, 16),
-    )
+    "1×1": Tiles(16, 16, 16, 1, 1),
+    "2×2": Tiles(32, 32, 16, 2, 2),
+    "2×4": Tiles(32, 64, 16, 2, 4),
+    "4×4": Tiles(64, 64, 16, 4, 4),
+    "8×4": Tiles(128, 64, 16, 8, 4),
+    "8×8": Tiles(128, 128, 16, 8, 8),
+    "16×8": Tiles(256, 128, 16, 16, 8),
+    "16×8, 512 threads": Tiles(256, 256, 16, 16, 8),
 }
 
 EXERCISE_TILE = 64  # rows and columns of C that a block of the exercise computes
@@ -63,9 +61,9 @@ EXERCISE: Day = Day(
 )  # fmt: skip
 
 
-def swept(patch: tuple[int, int]) -> str:
+def swept(patch: str) -> str:
     """What the sweep's kernel of a patch is called in the measurements table: "matmulRegisterTile, 8×8"."""
-    return f"{REGISTERS}, {patch[0]}×{patch[1]}"
+    return f"{REGISTERS}, {patch}"
 
 
 def multiply_adds(size: Size) -> int:

@@ -1,0 +1,204 @@
+"""Ladder room: the session of Day 44: steps 1 to 6 and cuBLAS on one bench, the sweep, where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from gpudays import gpu, ladder_tables, measurements, metrics, profiler, profiles, verify
+from gpudays.course import day44, tiles
+from gpudays.course.evidence import Evidence
+from gpudays.course.steps import DAY43, DAY44, Size, Step, label, square
+from gpudays.kernels_in_pages import kernel_text
+from gpudays.machine import Machine, look
+from gpudays.ptx import model
+from gpudays.runs import Runs
+from gpudays.session import FEW_REPEATS, Session, WrongAnswer
+from gpudays.tables import Shown
+
+SLOW_FROM = 4096  # from this size on steps 1 to 3 are timed with few repeats: a launch takes long and hardly varies
+PER_THREAD = (model.LOADS_PER_THREAD, model.STORES_PER_THREAD)
+TRACED_ARCH = "sm_75"  # what the tracer runs here: the oldest card, whose step 6 copies through registers
+
+
+class Ladder(Session):
+    """Day 44's page on one machine. The steps of Day 43 stand at the foot of its ladder."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(DAY44, machine)
+        self.learn(_counters_only(profiles.shipped(DAY43.profiles).table))
+        self.first_steps = Runs(first_steps_source(), DAY43)
+        self.traced = measurements.empty()
+
+    @property
+    def arch(self) -> str:
+        """The architecture whose figures the page shows: this card's, the shipped one's, or else the tracer's."""
+        if self.machine.card:
+            return self.machine.card.arch
+        return str((self.machine.shipped_figures.machine or {}).get("arch", TRACED_ARCH))
+
+    def evidence(self) -> Evidence:
+        """This page's card. What it counted itself comes before what was traced: ptxas reads shared memory otherwise
+        than the PTX says, and step 6 is another kernel on another card."""
+        order = ("live", "shipped", "traced")
+        return Evidence(self.measured, self.machine.card_name, order, self.machine.l2_bytes)
+
+    def compile(self, source: str) -> Shown:
+        """Compile, and show each step's tiles and what they take of a multiprocessor: here, or on a T4 and an H200.
+
+        Raises:
+            CompileError: shows NVRTC's messages against the source's lines.
+        """
+        card = self.machine.card
+        return ladder_tables.resources(self.runs(source), [card.arch] if card else ["sm_75", "sm_90"])
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def race(self, source: str, sizes: Sequence[int] = day44.LADDER_SIZES) -> Shown:
+        """Time steps 1 to 6 and cuBLAS (FP32, TF32 off), each checked first; without a card the shipped times.
+
+        Raises:
+            WrongAnswer: a kernel is wrong.
+        """
+        if self.machine.card:
+            for size in map(square, sizes):
+                tables = [self._timed_step(source, step, size) for step in day44.STEPS]
+                timing = gpu.time_cublas(*size, warm_ups=self.day.warmups, repeats=self.day.repeats)
+                self.learn(measurements.concat([*tables, self._times(day44.CUBLAS, size, timing)]))
+        how = f"CUDA events, {self.day.warmups} warm-ups, median of {self.day.repeats}, one run, checked first."
+        return ladder_tables.fractions(self.evidence(), sizes, how)
+
+    def _timed_step(self, source: str, step: Step, size: Size) -> pd.DataFrame:
+        """One kernel at one size on this card, its answer checked."""
+        runs = self.runs(source) if step in DAY44.steps else self.first_steps
+        self._check(runs, step.kernel, size)
+        few = step in DAY43.steps and size[0] >= SLOW_FROM
+        return self._times(step.kernel, size, runs.time(step.kernel, size, FEW_REPEATS if few else self.day.repeats))
+
+    def _check(self, runs: Runs, kernel: str, size: Size) -> None:
+        if (runs.source, kernel, size) in self._right:
+            return
+        report = verify.verify(lambda a, b, c, s: runs.launch(kernel, a, b, c, s), [size], kernel, twice=False)
+        if report.problems:
+            raise WrongAnswer(str(report.problems[0]))
+        self._right.add((runs.source, kernel, size))
+
+    def _times(self, kernel: str, size: Size, timing: gpu.Timing) -> pd.DataFrame:
+        values = {metrics.TIME: timing.median, metrics.TIME_MIN: timing.min, metrics.TIME_MAX: timing.max}
+        return measurements.table(kernel, label(size), values, "live", self.machine.card.name)
+
+    # ---- count -------------------------------------------------------------------------------------------------------
+
+    def trace(self, source: str, n: int) -> Shown:
+        """Count steps 3 to 6 in the tracer: one block of each, times the number of blocks.
+
+        At a size that all tiles divide every block issues the same accesses, so that the product is exact.
+
+        Raises:
+            ValueError: some tile does not divide n.
+        """
+        found = []
+        for step in day44.STEPS[2:]:
+            runs = self.runs(source) if step in DAY44.steps else self.first_steps
+            found.append(_one_block(runs, step.kernel, square(n)))
+            if step.kernel != day44.WARPS or self._same_step_6(source):
+                self.learn(found[-1])
+        self.traced = measurements.with_derived(measurements.concat(found))
+        return ladder_tables.counts(self.traced, n, TRACED_ARCH)
+
+    def beside(self, n: int) -> Shown:
+        """What the tracer counted beside what the card did."""
+        traced = Evidence(self.traced, "", ("traced",))
+        card = Evidence(self.measured, self.machine.card_name, ("live", "shipped"))
+        return ladder_tables.beside(traced, card, n)
+
+    def _same_step_6(self, source: str) -> bool:
+        """Whether step 6 on the card whose figures are shown is the one that was traced."""
+        theirs, ours = (tiles.declared(source, day44.WARPS, arch) for arch in (self.arch, TRACED_ARCH))
+        asynchronous = int("".join(filter(str.isdigit, self.arch))) >= 80  # cp.async takes the place of plain loads
+        return theirs == ours and not asynchronous
+
+    def count(self, source: str, sizes: Sequence[int]) -> None:
+        """Count steps 3 to 6 live through ``ncu`` where the driver allows it; print a line that says what happened."""
+        if not self.machine.counters.allowed:
+            print(self.machine.counters.line)
+            return
+        try:
+            for runs, steps in ((self.first_steps, DAY43.steps[2:]), (self.runs(source), DAY44.steps)):
+                launches = [_launch(runs, step.kernel, square(n)) for n in sizes for step in steps]
+                self.learn(profiler.count(runs.source, launches, profiler.METRICS + metrics.EXPLAINING))
+        except profiler.ProfilerRefused as refused:
+            print(refused)
+            return
+        print(f"{len(day44.STEPS[2:]) * len(sizes)} launches counted live: {self.machine.counters.line}")
+
+    def waits(self, n: int) -> Shown:
+        """How busy the FP32 pipe and the issue slots were, and what the warps waited for."""
+        return ladder_tables.waits(self.evidence(), n)
+
+    # ---- sweep -------------------------------------------------------------------------------------------------------
+
+    def sweep(self, source: str, n: int = day44.LARGE[0]) -> Shown:
+        """Compile step 4 for every patch of the sweep; time each on a card, or else show the shipped times.
+
+        Args:
+            source: step 4 alone, or the whole source: all of it is compiled for each patch.
+            n: the size, a multiple of every tile.
+
+        Raises:
+            WrongAnswer: a kernel is wrong.
+        """
+        for patch, cut in day44.SWEEP.items() if self.machine.card else ():
+            self.learn(self._timed_patch(source, patch, cut, square(n)))
+        return ladder_tables.sweep(source, self.arch, self.evidence(), n)
+
+    def _timed_patch(self, source: str, patch: str, cut: tiles.Tiles, size: Size) -> pd.DataFrame:
+        runs = Runs(tiles.with_tiles(source, day44.REGISTERS, cut), DAY44)
+        self._check(runs, day44.REGISTERS, size)
+        return self._times(day44.swept(patch), size, runs.time(day44.REGISTERS, size))
+
+
+def start() -> Ladder:
+    """Begin Day 44's page."""
+    return Ladder(look(DAY44))
+
+
+def first_steps_source() -> str:
+    """The kernels of Day 43, from its program.
+
+    Raises:
+        FileNotFoundError: the course's files are not beside its package.
+    """
+    place = profiles.home()
+    if place is None:
+        raise FileNotFoundError(f"{DAY43.program} is not here: steps 1 to 3 come from the course's own files")
+    return kernel_text(place / DAY43.program)
+
+
+def _counters_only(table: pd.DataFrame) -> pd.DataFrame:
+    """Another day's shipped figures without its times: those of this page are of one run."""
+    clock = [name for name, metric in metrics.METRICS.items() if metric.decided_by == "clock"]
+    return table[~table["metric"].isin(clock)]
+
+
+def _launch(runs: Runs, kernel: str, size: Size) -> profiler.Launch:
+    step = runs.step_on_card(kernel)
+    a, b = verify.inputs(size)
+    args = [a, b, np.full(size[:2], np.nan, np.float32), *runs.arguments(kernel, size)]
+    return profiler.Launch(kernel, label(size), step.grid(size), step.block, args, step.shared_bytes)
+
+
+def _one_block(runs: Runs, kernel: str, size: Size) -> pd.DataFrame:
+    """What a launch counts, from one of its blocks, which are all alike."""
+    step = runs.step(kernel)
+    if size[1] % step.covers[0] or size[0] % step.covers[1]:
+        raise ValueError(
+            f"{kernel} has tiles of {step.covers[1]} × {step.covers[0]}, which do not divide {label(size)}"
+        )
+    a, b = verify.inputs(size)
+    result = runs.trace(kernel, a, b, np.full(size[:2], np.nan, np.float32), size, [(0, 0, 0)])
+    times = {name: 1 if name in PER_THREAD else result.blocks_total for name in result.total}
+    values = {name: value * times[name] for name, value in result.total.items()}
+    return measurements.table(kernel, label(size), values, "traced")
