@@ -17,7 +17,7 @@ from pathlib import Path
 import cupy
 import numpy as np
 
-ODD_SIZES = (1, 17, 130, 260, 513, 1000)  # 260 and 1000 are multiples of 4 but not of a tile; the others of nothing
+ODD_SIZES = (1, 17, 130, 260, 513, 1000)  # 260 and 1000 are multiples of 4, but not of a tile
 TOLERANCE = 1e-5  # largest error over largest |C|, against float64; float32 sums of 4096 terms stay far below it
 GUARD = 1024  # floats behind C that no kernel may touch
 CUBLAS = "cuBLAS"
@@ -51,7 +51,8 @@ class Built:
     config: Config
     cubin: bytes = b""
     registers: int = 0
-    spill_bytes: int = 0
+    spill_stores: int = 0  # bytes
+    spill_loads: int = 0
     static_shared: int = 0
     problem: str = ""
 
@@ -61,7 +62,9 @@ def build(config: Config, arch: str = "sm_90") -> Built:
     from cupy_backends.cuda.libs import nvrtc
 
     program = nvrtc.createProgram(config.source, config.label + ".cu", [], [])
-    options = ["-std=c++17", f"-arch={arch}", "--ptxas-options=-v", *(f"-D{k}={v}" for k, v in config.macros.items())]
+    # Without --no-cache a second compilation of the same source may come from NVRTC's cache, with an empty log.
+    options = ["-std=c++17", f"-arch={arch}", "--ptxas-options=-v", "--no-cache"]
+    options += [f"-D{name}={value}" for name, value in config.macros.items()]
     try:
         nvrtc.compileProgram(program, options)
     except nvrtc.NVRTCError:
@@ -69,9 +72,13 @@ def build(config: Config, arch: str = "sm_90") -> Built:
     log = nvrtc.getProgramLog(program)
     report = log[log.index(f"'{config.kernel}'") :]  # ptxas reports kernel by kernel
     number = lambda pattern: int(found[1]) if (found := re.search(pattern, report)) else 0  # noqa: E731
-    spills = number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads")
     return Built(
-        config, bytes(nvrtc.getCUBIN(program)), number(r"Used (\d+) registers"), spills, number(r"(\d+) bytes smem")
+        config,
+        bytes(nvrtc.getCUBIN(program)),
+        number(r"Used (\d+) registers"),
+        number(r"(\d+) bytes spill stores"),
+        number(r"(\d+) bytes spill loads"),
+        number(r"(\d+) bytes smem"),
     )
 
 
@@ -88,6 +95,7 @@ class Bench:
         self.folder = tempfile.TemporaryDirectory()
         self.launchers: dict[str, Callable] = {CUBLAS: self._cublas()}
         self.built = {}
+        self.kernels = {}
         for index, one in enumerate(built):
             if not one.problem:
                 self.launchers[one.config.label] = self._launcher(one, index)
@@ -106,6 +114,7 @@ class Bench:
         if one.config.shared_bytes > 48 * 1024:
             kernel.max_dynamic_shared_size_bytes = one.config.shared_bytes
         config = one.config
+        self.kernels[config.label] = kernel
 
         def launch(a, b, c, n):
             kernel(config.grid(n), config.block(), (a, b, c, np.uint64(n)), shared_mem=config.shared_bytes)
@@ -125,6 +134,13 @@ class Bench:
             cublas.sgemm(handle, 0, 0, n, n, n, one.ctypes.data, *pointers, zero.ctypes.data, c.data.ptr, n)
 
         return launch
+
+    def blocks_per_multiprocessor(self, label: str) -> int:
+        """Blocks of a configuration that fit on one multiprocessor at a time."""
+        config = self.built[label].config
+        return cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            self.kernels[label].kernel.ptr, int(np.prod(config.block())), config.shared_bytes
+        )
 
     def error(self, label: str, n: int, reference=None) -> float:
         """Largest error over largest |C| against float64, on fresh random input; inf for NaN or a write behind C."""
@@ -185,6 +201,28 @@ def problem(n: int, exact: bool = True):
     return a, b, (a.astype(cupy.float64) @ b.astype(cupy.float64) if exact else None)
 
 
+def rows_of(times: dict, n: int) -> list[dict]:
+    """One row per label: median, smallest and largest milliseconds, GFLOP/s and the fraction of cuBLAS in this run."""
+    ceiling = np.median(times[CUBLAS])
+    return [
+        {
+            "label": label,
+            "n": n,
+            "ms_median": float(np.median(t)),
+            "ms_min": float(t.min()),
+            "ms_max": float(t.max()),
+            "gflops": 2 * n**3 / float(np.median(t)) / 1e6,
+            "fraction_of_cublas": float(ceiling / np.median(t)),
+        }
+        for label, t in times.items()
+    ]
+
+
 def card() -> str:
     """The device's name, as in "NVIDIA H200"."""
     return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+
+
+def threads_per_multiprocessor() -> int:
+    """Threads that fit on one multiprocessor of the device, at most."""
+    return cupy.cuda.runtime.getDeviceProperties(0)["maxThreadsPerMultiProcessor"]
