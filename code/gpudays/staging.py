@@ -78,8 +78,9 @@ def staged(runs: Runs, kernel: str, size: Size, block: tuple[int, int], tile_ste
         last = f"blocks (0, 0) to ({grid[0] - 1}, {grid[1] - 1}) and tile steps 0 to {steps - 1}"
         raise ValueError(f"no block {block} with a tile step {tile_step}: at {verify.label(size)} there are {last}")
     found: dict[str, list[np.ndarray]] = {"A": [], "B": []}
+    enough = (tile_step + 1) * (2 * len(TILES) + 2 * tile)  # loads, stores and the reads of each product, step by step
     for warp in range(ceil_div(tile * tile, WARP_SIZE)):
-        for access in _of_step(_accesses(runs, kernel, size, block, warp), tile_step):
+        for access in _of_step(_accesses(runs, kernel, size, block, warp, enough), tile_step):
             if access.space == "global" and access.buffer in (0, 1):
                 matrix, width = (("A", size[2]), ("B", size[1]))[access.buffer]
                 row, col = np.divmod(access.offsets[access.active] // FLOAT_BYTES, width)
@@ -107,7 +108,7 @@ def bank_use(runs: Runs, kernel: str, size: Size, warp: int = 0) -> list[BankUse
     """The first write and the first read of each tile by one warp of block (0, 0)."""
     both = runs.program.resources()[runs.signature(kernel).name].shared_bytes
     found: dict[str, BankUse] = {}
-    for access in _accesses(runs, kernel, size, (0, 0), warp):
+    for access in _accesses(runs, kernel, size, (0, 0), warp, limit=4 * len(TILES)):
         if access.space == "shared":
             second = access.offsets[access.active].min() >= both // 2
             name = f"{'write' if access.op == 'st' else 'read'} {TILES[int(second)]}"
@@ -122,8 +123,8 @@ def _bank_use(name: str, access: Access) -> BankUse:
     return BankUse(name, words - words.min() // BANKS * BANKS, int(turns[0]))
 
 
-def _accesses(runs: Runs, kernel: str, size: Size, block: tuple[int, int], warp: int) -> list[Access]:
-    """Every access of one warp of one block, in order."""
+def _accesses(runs: Runs, kernel: str, size: Size, block: tuple[int, int], warp: int, limit: int) -> list[Access]:
+    """The first accesses of one warp of one block, in order."""
     step = runs.step(kernel)
     a, b = verify.inputs(size)
     return gpudays.trace_accesses(
@@ -134,6 +135,7 @@ def _accesses(runs: Runs, kernel: str, size: Size, block: tuple[int, int], warp:
         args=[a, b, np.empty(size[:2], np.float32), *runs.arguments(kernel, size)],
         at_block=(*block, 0),
         warp=warp,
+        limit=limit,
         arch=runs.arch,
     )
 

@@ -29,8 +29,9 @@ ALT = {
         "with the number of lanes that share a word; a bank in which lanes want different words is marked."
     ),
     "what_fell": (
-        "On a scale of times fewer, for each size: floats read per thread and global requests lie at 16, global "
-        "sectors at 8, memory instructions of all kinds near 1, and the time between them and far from 16."
+        "A row for each quantity and a marker for each size, on a scale of times fewer in the tiled kernel: floats "
+        "read per thread and global requests lie at 16, global sectors at 8, and all that a card measures, from the "
+        "sectors past the L1 to the time, lies far below, near 1."
     ),
     "tile_sweep": (
         "Four small plots over tiles of 8, 16 and 32: global load sectors halve with each doubling, shared load "
@@ -79,13 +80,14 @@ def _staged(axis: Axes, panel: Staged) -> None:
         for row, col, warp in panel.elements.get(name, ()):
             colour = BLUE if warp == 0 else SKY
             axis.add_patch(Rectangle((x + col, y + row), 1, 1, facecolor=colour, edgecolor=colour, zorder=3, lw=0.1))
+        axis.add_patch(Rectangle((x + left, y + top), wide, tall, linewidth=1.0, fill=False, zorder=4))
     axis.set_xlim(-1, n + k + 2 * gap)
     axis.set_ylim(m + k + 2 * gap, -5)
     axis.set_aspect("equal")
     axis.set(xticks=[], yticks=[], frame_on=False)
     read = ", ".join(f"{len(floats)} of {name}" for name, floats in panel.elements.items())
     title = f"block {panel.block}, tile step {panel.tile_step}"
-    axis.set_title(f"{title}\nreads {read}; writes {panel.zeros} zeros", fontsize=10)
+    axis.set_title(f"{title} (traced)\nreads {read}; writes {panel.zeros} zeros", fontsize=10)
 
 
 def banks(uses: Sequence[BankUse], columns: int = 2) -> Picture:
@@ -133,7 +135,7 @@ def _banks(axis: Axes, use: BankUse, rows: int) -> None:
     axis.set_yticks([])
     axis.tick_params(length=0, labelsize=8)
     turns = f"{use.wavefronts} wavefront{'s' if use.wavefronts > 1 else ''}"
-    axis.set_title(f"{use.name}: {len(words)} words, {turns}", fontsize=10)
+    axis.set_title(f"{use.name}: {len(words)} words, {turns} (traced)", fontsize=10)
 
 
 def what_fell(fell: pd.DataFrame) -> Picture:
@@ -201,7 +203,7 @@ def tile_sweep(panels: dict[str, tuple[pd.DataFrame, str, str]]) -> Picture:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
         if len(frame.columns) > 1:
-            axis.legend(frameon=False, fontsize=8.5, loc="lower center", ncols=len(frame.columns))
+            axis.legend(frameon=False, fontsize=8.5, loc="lower center")
         if frame.isna().all(axis=None):
             axis.text(0.5, 0.5, "no figures here", transform=axis.transAxes, ha="center", va="center")
     return picture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ import pandas as pd
 from gpudays import metrics, occupancy
 from gpudays.compiler import Program, Resources
 from gpudays.course import evidence as ev
-from gpudays.course.evidence import Evidence
+from gpudays.course.evidence import Evidence, Figure
 from gpudays.course.models import ceil_div, matrix_bytes
 from gpudays.course.steps import Step
 from gpudays.ptx import model
@@ -21,7 +21,7 @@ SHARED = (
     model.SHARED_ST_REQUESTS, model.SHARED_ST_WAVEFRONTS, model.SHARED_ST_CONFLICTS,
     model.SHARED_LD_REQUESTS, model.SHARED_LD_WAVEFRONTS, model.SHARED_LD_CONFLICTS,
 )  # fmt: skip
-# Instructions that go through an SM's one memory pipe, whether to L1 or to shared memory: it issues them one by one.
+# Instructions that go through a multiprocessor's one pipe for memory, be it to the L1 or to shared memory.
 THROUGH_THE_PIPE = (ev.REQUESTS, model.SHARED_LD_REQUESTS, model.SHARED_ST_REQUESTS)
 NOT_HERE = "not here"
 
@@ -43,63 +43,101 @@ def by_line(counters: pd.DataFrame, source: str, wanted: Sequence[str]) -> Shown
     return Shown(shown, "traced", {"line": "d"})
 
 
-def fell(evidence: Evidence, before: str, after: str, sizes: Sequence[int | str]) -> Shown:
+def fell(counted: Evidence, on_card: Evidence, before: str, after: str, sizes: Sequence[int | str]) -> Shown:
     """How many times fewer of each thing the second kernel needs: a row for each, a column for each size, and sources.
 
-    A ratio is there only where both kernels' figures come from one source and card.
+    Args:
+        counted: what addresses decide, traced or live.
+        on_card: one card's own figures, live or shipped.
+        before, after: the two kernels.
+        sizes: as the table has them.
     """
     rows = {
-        "floats read per thread": (ev.LOADS,),
-        "global load requests": (ev.REQUESTS,),
-        "global load sectors": (ev.SECTORS,),
-        "memory instructions, global and shared": THROUGH_THE_PIPE,
-        "bytes read from DRAM": (metrics.DRAM_READ,),
-        "time": (metrics.TIME,),
+        "floats read per thread": (counted, _sum_of(ev.LOADS)),
+        "global load requests": (counted, _sum_of(ev.REQUESTS)),
+        "global load sectors": (counted, _sum_of(ev.SECTORS)),
+        "sectors that the L1 did not have": (on_card, _past_l1),
+        "bytes read from DRAM": (on_card, _sum_of(metrics.DRAM_READ)),
+        "memory instructions, global and shared": (on_card, _sum_of(*THROUGH_THE_PIPE)),
+        "time": (on_card, _sum_of(metrics.TIME)),
     }
     lines, sizes = [], list(dict.fromkeys(sizes))
-    for name, names in rows.items():
-        ratios = [_ratio(evidence, before, after, n, names) for n in sizes]
-        lines.append((name, *ratios, _sources(evidence, (before, after), sizes, names)))
+    for name, (evidence, figure) in rows.items():
+        pairs = [(figure(evidence, before, n), figure(evidence, after, n)) for n in sizes]
+        ratios = [one.value / other.value if one and other else float("nan") for one, other in pairs]
+        found = {(f.source, f.card) for pair in pairs if all(pair) for f in pair}
+        lines.append((name, *ratios, ev.describe(found) or NOT_HERE))
     frame = pd.DataFrame(lines, columns=["times fewer", *map(str, sizes), "source"]).set_index("times fewer")
     return Shown(frame, "each row names its own", {str(n): ".2f" for n in sizes}, index=True)
 
 
-def _ratio(evidence: Evidence, before: str, after: str, n: int | str, names: Sequence[str]) -> float:
-    """The sum of some metrics of one kernel over that of another; NaN where one is missing or of another source.
-
-    A kernel without shared memory counts no shared requests, and on some cards reports none: missing there is 0.
-    """
-    sums, origins = [], set()
-    for kernel in (before, after):
-        found = [evidence.get(kernel, n, name) for name in names]
-        if found[0] is None or (kernel == after and None in found):
-            return float("nan")
-        sums.append(sum(figure.value for figure in found if figure))
-        origins |= {figure.source for figure in found if figure}
-    return sums[0] / sums[1] if len(origins) == 1 and sums[1] else float("nan")
+Derived = Callable[[Evidence, str, int | str], Figure | None]
 
 
-def _sources(evidence: Evidence, kernels: Sequence[str], sizes: Sequence[int | str], names: Sequence[str]) -> str:
-    found = [evidence.get(kernel, n, name) for kernel in kernels for n in sizes for name in names]
-    return ev.describe({(figure.source, figure.card) for figure in found if figure}) or NOT_HERE
+def _sum_of(*names: str) -> Derived:
+    """The sum of some metrics of a kernel, None where the first is missing; a kernel without the others has none."""
+
+    def summed(evidence: Evidence, kernel: str, n: int | str) -> Figure | None:
+        found = [figure for name in names if (figure := evidence.get(kernel, n, name))]
+        if evidence.get(kernel, n, names[0]) is None:
+            return None
+        return Figure(sum(figure.value for figure in found), found[0].source, found[0].card)
+
+    return summed
 
 
-def residency(evidence: Evidence, steps: Sequence[Step], sizes: Sequence[int]) -> Shown:
-    """Where the matrices stay: their bytes beside the card's L2, the L2's hit rate, and what was read from DRAM."""
+def _past_l1(evidence: Evidence, kernel: str, n: int | str) -> Figure | None:
+    """Global load sectors that the L1 did not have, and so asked the L2 for: sectors × (1 − L1 hit rate)."""
+    sectors, hits = (evidence.get(kernel, n, name) for name in (ev.SECTORS, metrics.L1_HIT_RATE))
+    if sectors is None or hits is None:
+        return None
+    return Figure(sectors.value * (1 - hits.value / 100), sectors.source, sectors.card)
+
+
+def residency(on_card: Evidence, steps: Sequence[Step], sizes: Sequence[int]) -> Shown:
+    """Where the matrices stay: their bytes beside the card's L2, both caches' hit rates, and what came from DRAM."""
     rows = []
     for n in dict.fromkeys(sizes):
-        mib = matrix_bytes(n) / MIB
-        held = "not known" if not evidence.l2_bytes else "yes" if matrix_bytes(n) <= evidence.l2_bytes else "no"
+        held = "not known" if not on_card.l2_bytes else "yes" if matrix_bytes(n) <= on_card.l2_bytes else "no"
         for step in steps:
-            hit, read = (evidence.get(step.kernel, n, m) for m in (metrics.L2_HIT_RATE, metrics.DRAM_READ))
-            again = read.value / (matrix_bytes(n) * 2 / 3) if read else float("nan")
-            cells = hit.value if hit else float("nan"), read.value / MIB if read else float("nan"), again
-            rows.append((n, mib, held, step.kernel, *cells))
-    columns = ["N", "A, B, C in MiB", "fit in L2", "kernel", "L2 hit rate, %", "MiB read from DRAM", "times A and B"]
-    source = evidence.sources(metrics.L2_HIT_RATE) or "nothing: hit rates of a card are not here"
-    l2 = f"L2 of the {evidence.card}: {evidence.l2_bytes / MIB:.0f} MiB." if evidence.l2_bytes else ""
-    formats = {"N": "d", "A, B, C in MiB": "g", "L2 hit rate, %": ".1f", "MiB read from DRAM": ",.2f"}
-    return Shown(pd.DataFrame(rows, columns=columns), source, formats | {"times A and B": ".2f"}, l2)
+            wanted = (metrics.L1_HIT_RATE, metrics.L2_HIT_RATE, metrics.DRAM_READ, metrics.GPU_TIME)
+            found = [on_card.get(step.kernel, n, metric) for metric in wanted]
+            l1, l2, read, ns = (figure.value if figure else float("nan") for figure in found)
+            again = read / (matrix_bytes(n) * 2 / 3)
+            rows.append((n, matrix_bytes(n) / MIB, held, step.kernel, l1, l2, read / MIB, again, read / ns))
+    columns = [
+        "N", "A, B, C in MiB", "fit in L2", "kernel", "L1 hit rate, %", "L2 hit rate, %", "MiB from DRAM",
+        "times A and B", "GB/s from DRAM",
+    ]  # fmt: skip
+    source = on_card.sources(metrics.L2_HIT_RATE) or "nothing: hit rates of a card are not here"
+    l2 = f"L2 of the {on_card.card}: {on_card.l2_bytes / MIB:.0f} MiB." if on_card.l2_bytes else ""
+    formats = dict.fromkeys(columns[4:6], ".1f") | {"N": "d", "A, B, C in MiB": "g", "MiB from DRAM": ",.2f"}
+    formats |= {"times A and B": ".2f", "GB/s from DRAM": ",.0f"}
+    return Shown(pd.DataFrame(rows, columns=columns), source, formats, l2)
+
+
+WAITS = {
+    "for global memory (long scoreboard)": "long_scoreboard",
+    "for a place in the shared-memory queue (MIO throttle)": "mio_throttle",
+    "for shared memory (short scoreboard)": "short_scoreboard",
+    "at a barrier": "barrier",
+}
+
+
+def waits(on_card: Evidence, steps: Sequence[Step], n: int) -> Shown:
+    """What warps wait for: how many, on average, whenever one of a scheduler's warps issues an instruction.
+
+    The reasons are Nsight Compute's warp states: "Profiling Guide", "Metrics Reference", "Warp Stall Reasons".
+    """
+    rows = {f"warps that wait {words}": metrics.STALLS[reason] for words, reason in WAITS.items()}
+    rows["memory throughput, % of peak"] = metrics.MEMORY_THROUGHPUT
+    cells = {}
+    for step in steps:
+        found = [on_card.get(step.kernel, n, metric) for metric in rows.values()]
+        cells[step.kernel] = [figure.value if figure else float("nan") for figure in found]
+    source = on_card.origin(list(cells), [n], metrics.STALLS["barrier"]) or NOT_HERE
+    frame = pd.DataFrame({f"N = {n}": list(rows), **cells})
+    return Shown(frame, source, dict.fromkeys(cells, ".2f"))
 
 
 def sweep(program: Program, evidence: Evidence, steps: Sequence[Step], n: int, archs: Sequence[str]) -> Shown:
@@ -137,7 +175,7 @@ def _figures(evidence: Evidence, steps: Sequence[Step], n: int, name: str, metri
     """One row of measured figures, formatted."""
     found = [evidence.get(step.kernel, n, metric) for step in steps]
     cells = [format(figure.value, spec) if figure else "–" for figure in found]
-    return (name, *cells, _sources(evidence, [step.kernel for step in steps], [n], (metric,)))
+    return (name, *cells, evidence.origin([step.kernel for step in steps], [n], metric) or NOT_HERE)
 
 
 def _needs(program: Program, steps: Sequence[Step], arch: str) -> list[tuple[str, ...]]:
@@ -177,18 +215,18 @@ def sweep_panels(
         return pd.DataFrame({name: [f.value * scale if f else np.nan for f in found]}, index=tiles)
 
     held = {arch: [held_of(s, needs_of(program, s, arch), arch).percent for s in steps] for arch in archs}
-    names = {arch: f"{arch} ({occupancy.sm(arch).cards.split(',')[0]})" for arch in archs}
+    names = {arch: f"{arch} ({occupancy.sm(arch).cards})" for arch in archs}
     kernels = [step.kernel for step in steps]
     return {
         "Global load sectors": (
-            line(ev.SECTORS, "sectors", 1e-6), "millions", _sources(evidence, kernels, [n], (ev.SECTORS,))
+            line(ev.SECTORS, "sectors", 1e-6), "millions", evidence.origin(kernels, [n], ev.SECTORS) or NOT_HERE
         ),
         "Shared load wavefronts": (
             line(model.SHARED_LD_WAVEFRONTS, "wavefronts", 1e-6), "millions",
-            _sources(evidence, kernels, [n], (model.SHARED_LD_WAVEFRONTS,)),
+            evidence.origin(kernels, [n], model.SHARED_LD_WAVEFRONTS) or NOT_HERE,
         ),
         "Theoretical occupancy": (
             pd.DataFrame(held, index=tiles).rename(columns=names), "% of the SM's warps", "computed"
         ),
-        "Time": (line(metrics.TIME, "time"), "ms", _sources(evidence, kernels, [n], (metrics.TIME,))),
+        "Time": (line(metrics.TIME, "time"), "ms", evidence.origin(kernels, [n], metrics.TIME) or NOT_HERE),
     }  # fmt: skip

@@ -25,7 +25,8 @@ SWEEP = replace(DAY16, steps=DAY16.sweep, sweep=())  # the day with its tile siz
 TILES = {step.block[0]: step.kernel for step in SWEEP.steps}  # kernel by side of its tile
 
 SPEEDUP_TOLERANCE = 0.25  # a predicted speed-up matches within a quarter: who writes 8 expects 6 to 10
-NO_CONFLICT = 0.01  # of the wavefronts: cards count a few turns more than addresses explain
+NO_CONFLICT = 0.25  # of the wavefronts: an H200 counts up to 13 % more turns than addresses explain; 2-way adds 100 %
+MORE = 1.05  # one gain is more than another from a twentieth on: runs of one kernel differ by a few percent
 
 
 def paper_loads(k: int) -> tuple[int, int]:
@@ -73,7 +74,7 @@ def _loads(predicted: Predictions, evidence: Evidence) -> Verdict:
     holds = all(close(values, predicted.loads(n), 0.0) for n, values in seen.items())
     figures = "; ".join(f"{listed(values, ',.0f')} at {n}" for n, values in seen.items())
     reason = "each float of a tile is read once by the block, and used by 16 threads" if holds else "not equal"
-    return decide("1", claim, holds, f"{figures} ({evidence.sources(ev.LOADS)})", reason)
+    return decide("1", claim, holds, f"{figures} ({evidence.origin(KERNELS, tuple(seen), ev.LOADS)})", reason)
 
 
 def _sectors(predicted: Predictions, evidence: Evidence) -> Verdict:
@@ -86,7 +87,7 @@ def _sectors(predicted: Predictions, evidence: Evidence) -> Verdict:
     reason = "" if holds else "not these"
     if holds and (fewer := evidence.gains(KERNELS, min(seen), ev.SECTORS)):
         reason = f"twice the sectors in a request, a sixteenth of the requests: {fewer[0]:g} times fewer sectors"
-    source = evidence.sources(metrics.SECTORS_PER_REQUEST)
+    source = evidence.origin(KERNELS, tuple(seen), metrics.SECTORS_PER_REQUEST)
     return decide("2", claim, holds, f"{figures} ({source})", reason)
 
 
@@ -106,7 +107,7 @@ def _conflicts(predicted: Predictions, evidence: Evidence) -> Verdict:
     reason = "a warp reads a row of tileB side by side, and one float of tileA for each of its two rows"
     if any_here:
         reason = "several lanes want different words of one bank"
-    source = evidence.sources(model.SHARED_LD_CONFLICTS)
+    source = evidence.origin((TILED,), (LARGE,), model.SHARED_LD_CONFLICTS)
     return decide("3", claim, any_here is predicted.bank_conflicts, f"{'; '.join(words)} ({source})", reason)
 
 
@@ -117,7 +118,7 @@ def _speedup(predicted: Predictions, evidence: Evidence) -> Verdict:
         return cannot("4", claim, f"no times of {evidence.card or 'one card'} at {SMALL}")
     holds = close(gains, [predicted.speedup], SPEEDUP_TOLERANCE)
     naive, tiled = evidence.values(KERNELS, SMALL, metrics.TIME)
-    figures = f"{gains[0]:.2f}×: {naive:.4f} ms to {tiled:.4f} ms ({evidence.sources(metrics.TIME)})"
+    figures = f"{gains[0]:.2f}×: {naive:.4f} ms to {tiled:.4f} ms ({evidence.origin(KERNELS, (SMALL,), metrics.TIME)})"
     return decide("4", claim, holds, figures, "" if holds else "why not is the question this page ends on")
 
 
@@ -128,8 +129,10 @@ def _past_l2(predicted: Predictions, evidence: Evidence) -> Verdict:
     small, large = evidence.gains(KERNELS, LARGE), evidence.gains(KERNELS, n) if n else None
     if not small or not large:
         return cannot("5", claim, f"needs times of {evidence.card or 'one card'} at both sizes")
-    holds = (large[0] > small[0]) is predicted.gains_more_past_l2
-    figures = f"{small[0]:.2f}× at {LARGE}, {large[0]:.2f}× at {n} ({evidence.sources(metrics.TIME)})"
+    holds = (large[0] > MORE * small[0]) is predicted.gains_more_past_l2
+    figures = (
+        f"{small[0]:.2f}× at {LARGE}, {large[0]:.2f}× at {n} ({evidence.origin(KERNELS, (LARGE, n), metrics.TIME)})"
+    )
     hits = [evidence.get(NAIVE, size, metrics.L2_HIT_RATE) for size in (LARGE, n)]
     seen = f"; naive's L2 hit rate: {hits[0].value:.1f} % then {hits[1].value:.1f} %" if all(hits) else ""
     matrices, l2 = matrix_bytes(n) / 2**20, evidence.l2_bytes / 2**20
@@ -145,4 +148,5 @@ def _best_tile(predicted: Predictions, evidence: Evidence) -> Verdict:
     fastest = by_time[min(times)]
     figures = ", ".join(f"{tile}: {ms:.4f} ms" for tile, ms in zip(TILES, times, strict=True))
     reason = f"TILE = {fastest} is the fastest here" if fastest != predicted.best_tile else ""
-    return decide("6", claim, fastest == predicted.best_tile, f"{figures} ({evidence.sources(metrics.TIME)})", reason)
+    source = evidence.origin(tuple(TILES.values()), (LARGE,), metrics.TIME)
+    return decide("6", claim, fastest == predicted.best_tile, f"{figures} ({source})", reason)
