@@ -94,7 +94,8 @@ def _limit(predicted: Predictions, evidence: Evidence) -> Verdict:
     (fma3, fma6), (memory3, memory6) = ([found[n] for found, n in zip(of, sizes, strict=True)] for of in (ends, other))
     figures = (
         f"step 3 at {sizes[0]}: memory {memory3:.1f} %, FP32 {fma3:.1f} %; "
-        f"step 6 at {sizes[1]}: memory {memory6:.1f} %, FP32 {fma6:.1f} % ({_of(evidence, [WARPS], sizes[1], metrics.FMA_PIPE)})"
+        f"step 6 at {sizes[1]}: memory {memory6:.1f} %, FP32 {fma6:.1f} % "
+        f"({_of(evidence, [WARPS], sizes[1], metrics.FMA_PIPE)})"
     )
     moved = memory3 > fma3 and fma6 > memory6
     reason = "what a thread keeps in registers is not asked for again" if moved else "one of the two is as it was"
