@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +44,6 @@ class Plan:
         timings: the arguments of the timed runs, each given ``--csv FILE`` as well.
         flags: further words for nvcc.
         results: the name of the timing table.
-        past_l2: whether the page's kernels are timed at the first size past the card's L2 as well.
     """
 
     name: str
@@ -57,7 +55,6 @@ class Plan:
     timings: tuple[tuple[str, ...], ...]
     flags: tuple[str, ...] = ()
     results: str = ""
-    past_l2: bool = False
 
     @property
     def program(self) -> str:
@@ -86,7 +83,7 @@ PLANS: dict[str, Plan] = {
         Plan(
             "day43", "Day 43 · Optimizing matrix multiply, part 1", "optimizing-matmul-1",
             ("day43-matmul-1/matmul_steps.cu",), ("matmulStridedRows", "matmulCoalescedCols", "matmulTiled"),
-            (("512", ("512",)), ("1024", ("1024",))), ((),), past_l2=True,
+            (("512", ("512",)), ("1024", ("1024",))), ((),),
         ),
         Plan(
             "day44", "Day 44 · Optimizing matrix multiply, part 2", "optimizing-matmul-2",
@@ -133,8 +130,7 @@ class Run:
         """
         if shown:
             self.commands.append(self.readable(command))
-        package = os.pathsep.join(filter(None, [str(self.root / "code"), os.environ.get("PYTHONPATH", "")]))
-        environment = {**os.environ, "LC_ALL": "C", "PYTHONPATH": package}
+        environment = {**os.environ, "LC_ALL": "C"}
         try:
             ran = subprocess.run(
                 list(command), cwd=self.root, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT,
@@ -150,7 +146,7 @@ class Run:
     def readable(self, command: Sequence[str]) -> str:
         """A command line without this machine's folders."""
         text = " ".join(shlex.quote(word) for word in command)
-        text = re.sub(r"(?<!\S)/\S*/(nvcc|ncu|nsys|python[\d.]*)(?!\S)", r"\1", text)
+        text = re.sub(r"(?<!\S)/\S*/(nvcc|ncu|nsys)(?!\S)", r"\1", text)
         for folder, short in ((self.build, "build"), (self.output, self.output.name), (self.root, ".")):
             text = text.replace(str(folder), short)
         return text
@@ -196,8 +192,6 @@ def capture(
         run = Run(plan, root.resolve(), output.resolve(), Path(build), nsys, clock_control)
         steps: list[tuple[str, Callable[[], None]]] = [("build", lambda: _build(run, card.arch))]
         steps.append(("time", lambda: _time(run)))
-        if plan.past_l2:
-            steps.append(("time past the L2", lambda: _time_past_l2(run)))
         for label, arguments in plan.sizes:
             steps.append((f"count at {label}", lambda label=label, a=arguments: _count(run, label, a)))
         steps.append(("timeline", lambda: _timeline(run)))
@@ -243,12 +237,6 @@ def _time(run: Run) -> None:
         lines = [*(lines or [header]), *rows]
     lines = _first_of_each(lines)
     (run.output / run.plan.timing_file).write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _time_past_l2(run: Run) -> None:
-    """The size that the program does not know, since it depends on the card: timed as the page times it."""
-    table = run.file("-past-l2.timing.csv")
-    run.execute([sys.executable, "-m", "gpudays", "time", run.plan.name, "--output", str(table)])
 
 
 def _first_of_each(lines: list[str]) -> list[str]:
