@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpudays import compiler, gpu, verify
+from gpudays import compiler, exercise_patch, gpu, verify
 from gpudays.compiler import CompileError
 from gpudays.course import evidence as ev
 from gpudays.course.steps import Size, label
@@ -140,7 +140,8 @@ def _told(source: str, findings: list[Finding]) -> str:
     shown = [
         f"{n:5d} | {lines[n - 1]}" for n in dict.fromkeys((first.line, first.other_line or 0)) if 0 < n <= len(lines)
     ]
-    return "\n".join([f"{first.kind}: {first.message}{more}", *shown])
+    kind = "" if first.message.startswith(first.kind) else f"{first.kind}: "
+    return "\n".join([f"{kind}{first.message}{more}", *shown])
 
 
 # ---- correct ---------------------------------------------------------------------------------------------------------
@@ -210,7 +211,7 @@ def _hint_wrong(problem: verify.Problem) -> str:
 
 
 def _audit(name: str, attempt: Attempt) -> Stage:
-    """Floats loaded per thread, and sectors per request, as the tracer counts them."""
+    """Floats loaded per thread, sectors per request, spills, shared wavefronts: as the tracer and ptxas count them."""
     exercise = attempt.exercise
     failures, seen = [], []
     for kernel, limit in exercise.loads.items():
@@ -218,9 +219,22 @@ def _audit(name: str, attempt: Attempt) -> Stage:
             failed, line = _loads(attempt, kernel, size, limit(size[2]))
             (failures if failed else seen).append(line)
     hint = "what a thread's neighbours have loaded already, it can read from shared memory" if failures else ""
+    for fails, line, advice in _patches(attempt):
+        (failures if fails else seen).append(line)
+        hint = hint or (advice if fails else "")
     for fewer, than in exercise.fewer_sectors:
         failures += _fewer_sectors(attempt, fewer, than, exercise.sizes[0])
     return Stage(name, FAILED if failures else PASSED, (*failures, *seen), hint)
+
+
+def _patches(attempt: Attempt) -> list[exercise_patch.Line]:
+    """Spilled registers and shared wavefronts, where the day asks for them."""
+    exercise, ratios = attempt.exercise, attempt.ratios
+    pairs = [(kernel, arch) for kernel in exercise.kernels for arch in exercise.no_spill]
+    found = [exercise_patch.spills(attempt.student, kernel, arch, ratios) for kernel, arch in pairs]
+    for kernel, bound in exercise.wavefronts.items():
+        found.append(exercise_patch.wavefronts(attempt.student, kernel, exercise.sizes[0], bound, ratios))
+    return found
 
 
 def _loads(attempt: Attempt, kernel: str, size: Size, allowed: int) -> tuple[bool, str]:
@@ -231,7 +245,7 @@ def _loads(attempt: Attempt, kernel: str, size: Size, allowed: int) -> tuple[boo
     status = FAILED if failed else PASSED
     attempt.ratios.append(Ratio(f"{where}: floats loaded per thread", loads, f"at most {allowed}", status))
     line = f"{where} loads {loads:,.6g} floats per thread from global memory (at most {allowed})"
-    return failed, f"{line}. {_why_so_many(loads, total, size)}" if failed else line
+    return failed, f"{line}. {_why_so_many(loads, total, size, attempt.exercise.untiled)}" if failed else line
 
 
 def _counted(runs: Runs, kernel: str, size: Size, whole: bool) -> dict[str, float]:
@@ -243,11 +257,12 @@ def _counted(runs: Runs, kernel: str, size: Size, whole: bool) -> dict[str, floa
     return runs.trace(kernel, a, b, np.full(size[:2], np.nan, np.float32), size, blocks).total
 
 
-def _why_so_many(loads: float, total: dict[str, float], size: Size) -> str:
-    if loads >= 2 * size[2]:
-        shared = total[SHARED_LD_REQUESTS]
-        reuse = "reads nothing from shared memory" if not shared else "reads shared memory, but not instead"
-        return f"That is 2 × {size[2]}: every operand still comes from global memory, as in step 2; the kernel {reuse}"
+def _why_so_many(loads: float, total: dict[str, float], size: Size, untiled: str) -> str:
+    shared = total[SHARED_LD_REQUESTS]
+    if loads >= 2 * size[2] or not shared:
+        reuse = "reads shared memory, but not instead" if shared else "reads nothing from shared memory"
+        full = f"That is 2 × {size[2]}: every" if loads >= 2 * size[2] else "Every"
+        return f"{full} operand still comes from global memory, as in {untiled}; the kernel {reuse}"
     return "More than one float of A and one of B per tile step, and 8 to spare"
 
 

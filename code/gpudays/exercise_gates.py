@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from gpudays.course import day44
 from gpudays.course.models import load_limit
 from gpudays.course.steps import DAY16, DAY43, Day, Size, square
 
@@ -41,6 +42,9 @@ class Exercise:
         loads: for a kernel, the most floats that a thread may read from global memory, as a function of k.
         fewer_sectors: pairs of kernels (fewer, than): sectors per load request, gated where there is no GPU.
         orders: who has to be faster.
+        untiled: what the kernel is called that still reads every operand from global memory.
+        no_spill: architectures on which the kernels may spill no register.
+        wavefronts: for a kernel, the most shared wavefronts for each multiply-add, at the first of ``sizes``.
     """
 
     day: Day
@@ -52,6 +56,9 @@ class Exercise:
     loads: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
     fewer_sectors: tuple[tuple[str, str], ...] = ()
     orders: tuple[Order, ...] = ()
+    untiled: str = "step 2"
+    no_spill: tuple[str, ...] = ()
+    wavefronts: Mapping[str, float] = field(default_factory=dict)
 
 
 EXERCISES: dict[str, Exercise] = {
@@ -59,9 +66,11 @@ EXERCISES: dict[str, Exercise] = {
         day=DAY16,
         baseline="matmulNaive",
         kernels=("matmulTiled",),
-        small_sizes=((1, 1, 1), (17, 1, 33), (16, 16, 16), (35, 19, 79), (20, 50, 3)),
+        small_sizes=((1, 1, 1), (17, 1, 33), (16, 16, 16), (35, 79, 19), (35, 19, 79), (20, 50, 3)),
         sizes=(square(256), (300, 260, 500)),
         loads={"matmulTiled": load_limit},
+        orders=(Order("matmulTiled", "matmulNaive", gated=(), reported=(square(256), square(512))),),
+        untiled="matmulNaive",
     ),
     "day43": Exercise(
         day=DAY43,
@@ -76,5 +85,15 @@ EXERCISES: dict[str, Exercise] = {
             Order("matmulTiled", "matmulCoalescedCols", gated=(square(1024),), reported=(square(512),)),
             Order("matmulTiled", "matmulStridedRows", gated=(), reported=(square(512), square(1024))),
         ),
+    ),
+    "day44": Exercise(
+        day=day44.EXERCISE,
+        baseline=day44.TILED,
+        kernels=(day44.REGISTERS,),
+        small_sizes=tuple(square(n) for n in (1, 15, 17, 63, 64, 100)),
+        sizes=day44.EXERCISE.sizes,
+        no_spill=("sm_75",),
+        wavefronts={day44.REGISTERS: day44.EXERCISE_WAVEFRONTS},
+        orders=(Order(day44.REGISTERS, day44.TILED, gated=(square(2048),), reported=(square(256),), at_least=2.0),),
     ),
 }
