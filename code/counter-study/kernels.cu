@@ -139,6 +139,25 @@ extern "C" __global__ void sharedBytes(const unsigned char* x, unsigned char* y,
     readShared(x, y, stride);
 }
 
+// Lanes that read the same element: `divide` lanes in a row share one, and every `modulo` elements it starts again.
+template <typename T>
+__device__ void shareElements(const T* x, T* y, int divide, int modulo) {
+    __shared__ T s[256];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    y[blockIdx.x * blockDim.x + threadIdx.x] = s[threadIdx.x / divide % modulo];
+}
+
+extern "C" __global__ void shareFloats(const float* x, float* y, int divide, int modulo) {
+    shareElements(x, y, divide, modulo);
+}
+extern "C" __global__ void shareFloat2(const float2* x, float2* y, int divide, int modulo) {
+    shareElements(x, y, divide, modulo);
+}
+extern "C" __global__ void shareFloat4(const float4* x, float4* y, int divide, int modulo) {
+    shareElements(x, y, divide, modulo);
+}
+
 extern "C" __global__ void sharedBroadcast(const float* x, float* y, int n) {
     __shared__ float s[256];
     s[threadIdx.x] = x[threadIdx.x];

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -18,10 +18,11 @@ import pandas as pd
 
 import gpudays
 from gpudays import gpu, metrics, profiler, profiles
-from gpudays.course.steps import DAY16, DAY43, Day, Size, label
+from gpudays.course.steps import DAY16, DAY43, DAY44, Day, Size, label
 from gpudays.kernels_in_pages import kernel_text
 from gpudays.ptx import model
 
+CARD_ARCH = "sm_90"  # Day 44's kernels differ by architecture: those of the card that the shipped table is from
 FOLDER = "tracer"
 STUDY = "counter-study/kernels.cu"
 COLUMNS = ["case", "kernel", "metric", "card", "traced"]
@@ -40,8 +41,8 @@ ON_CARD = {
     model.LOCAL_ST_REQUESTS: model.LOCAL_ST_REQUESTS,
     model.LOCAL_LD_SECTORS: metrics.by_instruction("local", "ld"),
     model.LOCAL_ST_SECTORS: metrics.by_instruction("local", "st"),
-    model.SHARED_LD_REQUESTS: model.SHARED_LD_REQUESTS,
-    model.SHARED_ST_REQUESTS: model.SHARED_ST_REQUESTS,
+    model.SHARED_LD_REQUESTS: metrics.SHARED_LD_BY_SOME,
+    model.SHARED_ST_REQUESTS: metrics.SHARED_ST_BY_SOME,
     model.SHARED_LD_WAVEFRONTS: metrics.by_instruction("shared", "ld"),
     model.SHARED_ST_WAVEFRONTS: metrics.by_instruction("shared", "st"),
 }
@@ -62,6 +63,7 @@ class Case:
     grid: tuple[int, ...]
     block: tuple[int, ...]
     args: Callable[[], list]
+    arch: str = "sm_75"  # whose PTX the tracer runs
 
 
 def _floats(count: int, kind: type = np.float32) -> np.ndarray:
@@ -94,6 +96,15 @@ def _shared(kernel: str, stride: int, kind: type, lanes: int = 1) -> Case:
         return [x, np.zeros(4 * 256 * lanes, kind), np.int32(stride)]
 
     return _case(kernel, (4,), (256,), args, f"{kernel} stride {stride}")
+
+
+def _share(kernel: str, lanes: int, divide: int, modulo: int) -> Case:
+    """256 threads read elements of `lanes` floats that neighbours share."""
+
+    def args() -> list:
+        return [_floats(256 * lanes), np.zeros(1024 * lanes, np.float32), np.int32(divide), np.int32(modulo)]
+
+    return _case(kernel, (4,), (256,), args, f"{kernel} i/{divide}%{modulo}")
 
 
 def _transpose(kernel: str) -> Case:
@@ -130,6 +141,11 @@ def _study() -> list[Case]:
         *(_shared("sharedDoubles", stride, np.float64) for stride in (1, 2)),
         *(_shared("sharedFloat4", stride, np.float32, 4) for stride in (1, 2, 8)),
         *(_shared("sharedBytes", stride, np.uint8) for stride in (1, 4)),
+        *(
+            _share(kernel, lanes, divide, modulo)
+            for kernel, lanes in (("shareFloats", 1), ("shareFloat2", 2), ("shareFloat4", 4))
+            for divide, modulo in ((2, 256), (4, 256), (8, 256), (16, 256), (1, 2), (1, 4), (1, 8), (1, 16), (4, 2))
+        ),
         _case("sharedBroadcast", (4,), (256,), lambda: [_floats(256), np.zeros(1024, np.float32), np.int32(5)]),
         _copy("reduceShuffle", n),
         _copy("reduceShared", n),
@@ -146,8 +162,8 @@ def _study() -> list[Case]:
     ]  # fmt: skip
 
 
-def _course(day: Day, sizes: Sequence[Size]) -> list[Case]:
-    """The kernels of a day at some sizes, launched as its page does."""
+def _course(day: Day, sizes: Sequence[Size], arch: str = "sm_75") -> list[Case]:
+    """The kernels of a day at some sizes, launched as its page does on an architecture."""
     source = day.program.removeprefix("code/")
     cases = []
     for size in sizes:
@@ -157,9 +173,9 @@ def _course(day: Day, sizes: Sequence[Size]) -> list[Case]:
             return [_floats(m * k), _floats(k * n), np.zeros(m * n, np.float32), *day.scalars(size)]
 
         for kernel in day.by_kernel:
-            step = day.launch(kernel, _text(source), "sm_75")
+            step = day.launch(kernel, _text(source), arch)
             name = f"{day.name} {kernel} {label(size)}"
-            cases.append(Case(name, source, kernel, tuple(step.grid(size)), tuple(step.block), args))
+            cases.append(Case(name, source, kernel, tuple(step.grid(size)), tuple(step.block), args, arch))
     return cases
 
 
@@ -167,6 +183,7 @@ def _course(day: Day, sizes: Sequence[Size]) -> list[Case]:
 def cases() -> tuple[Case, ...]:
     """All launches of the study, in order: single access patterns, then the course's kernels."""
     found = [*_study(), *_course(DAY43, [(256,) * 3, (65,) * 3]), *_course(DAY16, [(256,) * 3, (35, 79, 19)])]
+    found += _course(DAY44, [(256,) * 3, (130,) * 3, (65,) * 3], CARD_ARCH)
     names: dict[str, int] = {}
     for case in found:
         names[case.name] = names.get(case.name, 0) + 1
@@ -186,9 +203,9 @@ def _text(source: str) -> str:
     return path.read_text(encoding="utf-8") if source == STUDY else kernel_text(path)
 
 
-def trace(case: Case, arch: str = "sm_75") -> dict[str, float]:
+def trace(case: Case) -> dict[str, float]:
     """The tracer's counts of one launch, by the tracer's metric names. Raises what `gpudays.trace` raises."""
-    result = gpudays.trace(_text(case.source), case.kernel, case.grid, case.block, case.args(), arch=arch)
+    result = gpudays.trace(_text(case.source), case.kernel, case.grid, case.block, case.args(), arch=case.arch)
     return {metric: float(result.total.get(metric, 0)) for metric in (*ON_CARD, *UNIT_COUNTERS)}
 
 

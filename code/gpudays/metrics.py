@@ -69,6 +69,9 @@ _BY_INSTRUCTION = {
     **{("local", op): f"smsp__sass_l1tex_t_sectors_pipe_lsu_mem_local_op_{op}.sum" for op in ("ld", "st")},
     **{("shared", op): f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("ld", "st")},
 }
+# An instruction that no lane takes part in still counts as executed; these leave it out, as requests do.
+SHARED_LD_BY_SOME = "smsp__inst_executed_op_shared_ld_pred_on_any.sum"
+SHARED_ST_BY_SOME = "smsp__inst_executed_op_shared_st_pred_on_any.sum"
 _SPACES = {"global": "global", "local": "local (spilled)"}
 _VERBS = {"ld": "load", "st": "store"}
 
@@ -109,6 +112,8 @@ _ALL = [
         )
         for (space, op), name in _BY_INSTRUCTION.items()
     ),
+    Metric(SHARED_LD_BY_SOME, "shared load requests with a lane in them", "inst", "address"),
+    Metric(SHARED_ST_BY_SOME, "shared store requests with a lane in them", "inst", "address"),
     Metric(L2_HIT_RATE, "L2 hit rate", "%", "hardware"),
     Metric(DRAM_READ, "DRAM bytes read", "byte", "hardware"),
     Metric(DRAM_WRITE, "DRAM bytes written", "byte", "hardware"),
