@@ -188,12 +188,7 @@ def cases() -> tuple[Case, ...]:
     for case in found:
         names[case.name] = names.get(case.name, 0) + 1
     repeated = {name for name, count in names.items() if count > 1}
-    return tuple(
-        Case(f"{c.name} n={int(c.args()[-1])}", c.source, c.kernel, c.grid, c.block, c.args)
-        if c.name in repeated
-        else c
-        for c in found
-    )
+    return tuple(replace(c, name=f"{c.name} n={int(c.args()[-1])}") if c.name in repeated else c for c in found)
 
 
 @cache
