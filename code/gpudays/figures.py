@@ -108,7 +108,9 @@ def four_ratios(lines: Sequence[Series], steps: Sequence[Step]) -> Picture:
         axis.set_ylim(0, 105 if unit.startswith("%") else None)
     axes[2].set_ylim(0, 10)
     handles, names = axes[2].get_legend_handles_labels()
-    picture.legend(handles, names, loc="outside lower center", ncols=min(3, len(names)), frameon=False)
+    picture.legend(
+        handles, names, loc="outside lower center", ncols=2 if len(names) == 4 else min(3, len(names)), frameon=False
+    )
     return picture
 
 
@@ -156,7 +158,8 @@ def speedup_beside_sectors(lines: Sequence[Series], steps: Sequence[Step]) -> Pi
     axis = picture.subplots()
     kernels = tuple(step.kernel for step in steps)
     bars = [(line.evidence.gains(kernels, line.n), f"speed-up, {line.name}") for line in lines]
-    ratios = next((r for line in lines if (r := line.evidence.gains(kernels, line.n, ev.SECTORS))), None)
+    with_ratios = next((line for line in lines if line.evidence.gains(kernels, line.n, ev.SECTORS)), None)
+    ratios = with_ratios.evidence.gains(kernels, with_ratios.n, ev.SECTORS) if with_ratios else None
     bars.append((ratios, "times fewer sectors"))
     bars = [(values, name) for values, name in bars if values]
     hatches = ("", "//", "..", "xx", "\\\\")
@@ -172,7 +175,7 @@ def speedup_beside_sectors(lines: Sequence[Series], steps: Sequence[Step]) -> Pi
     moves = [f"step {a.number} → {b.number}\n{b.title}" for a, b in pairwise(steps)]
     axis.set_xticks(range(len(moves)), moves)
     axis.axhline(1, color=BLACK, linewidth=0.8, linestyle=":")
-    sources = _sources(lines, (ev.SECTORS,)), _sources(lines, (metrics.TIME,))
+    sources = _sources([with_ratios] if with_ratios else [], (ev.SECTORS,)), _sources(lines, (metrics.TIME,))
     axis.set_title(f"sectors: {sources[0] or 'none'} · times: {sources[1] or 'none'}", fontsize=9, color="#444444")
     axis.set_ylabel("times better than the step before")
     axis.margins(y=0.12)

@@ -17,6 +17,7 @@ from gpudays.compiler import KernelSignature, Program
 from gpudays.course.steps import Day, Size, Step
 
 Block = tuple[int, int, int]
+PATIENCE = 400  # instructions that a warp may spend on each round of k before the tracer calls the launch endless
 
 
 class ParameterError(TypeError):
@@ -118,6 +119,7 @@ class Runs:
             shared_bytes=step.shared_bytes,
             arch=self.arch,
             blocks=blocks,
+            budget=PATIENCE * (size[2] + 16),
         )
         if blocks is None:
             self._kept[kernel, size] = result
