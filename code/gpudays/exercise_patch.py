@@ -49,7 +49,7 @@ def wavefronts(student: Runs, kernel: str, size: Size, bound: float, ratios: lis
     ratios.append(
         Ratio(f"{kernel} at {label(size)}: shared wavefronts per multiply-add", seen, f"at most {bound}", status)
     )
-    line = f"{kernel} takes {seen:.3g} shared wavefronts for each multiply-add at {label(size)} (at most {bound}; step 3: 2)"
+    line = f"{kernel} at {label(size)} takes {seen:.3g} shared wavefronts for each multiply-add (at most {bound})"
     if conflicts:
         line += f"; {conflicts:.3g} of them are bank conflicts"
     return fails, line, CONFLICT_HINT if seen - conflicts <= bound else REUSE_HINT
