@@ -7,6 +7,7 @@ screen reader can read them. The repository's buttons appear once ``repository.u
 from __future__ import annotations
 
 import html
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from sphinx.writers.html import HTML5Translator
 
 logger = logging.getLogger(__name__)
+STATIC = Path(__file__).parent / "static"
 
 
 def mathml(latex: str, display: str, node: nodes.Node) -> str:
@@ -49,6 +51,7 @@ def settle_options(app: Sphinx) -> None:
     newer releases of the theme below Jupyter Book's put a second one into a bar of its own."""
     options = app.config.html_theme_options
     options["navbar_persistent"] = []
+    app.config.html_static_path.append(str(STATIC))
     published = bool(options.get("repository_url"))
     options["use_repository_button"] = options["use_issues_button"] = published
     if not published:
@@ -69,5 +72,6 @@ def setup(app: Sphinx) -> dict[str, object]:
     """Sphinx's entry point."""
     app.add_html_math_renderer("mathml", inline_renderers=(visit_inline, None), block_renderers=(visit_block, None))
     app.connect("builder-inited", settle_options, priority=100)
+    app.add_css_file("pages.css", priority=900)
     app.connect("html-page-context", drop_thebe, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
