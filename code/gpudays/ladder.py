@@ -33,6 +33,11 @@ class Ladder(Session):
         self.traced = measurements.empty()
 
     @property
+    def checked(self) -> tuple[Step, ...]:
+        """Steps 4 to 6, and step 6 for small matrices."""
+        return (*self.day.steps, *self.day.sweep)
+
+    @property
     def arch(self) -> str:
         """The architecture whose figures the page shows: this card's, the shipped one's, or else the tracer's."""
         if self.machine.card:
@@ -64,7 +69,7 @@ class Ladder(Session):
         """
         if self.machine.card:
             for size in map(square, sizes):
-                tables = [self._timed_step(source, step, size) for step in day44.STEPS]
+                tables = [self._timed_step(source, step, size) for step in day44.on_the_ladder(size[0])]
                 timing = gpu.time_cublas(*size, warm_ups=self.day.warmups, repeats=self.day.repeats)
                 self.learn(measurements.concat([*tables, self._times(day44.CUBLAS, size, timing)]))
         how = f"CUDA events, {self.day.warmups} warm-ups, median of {self.day.repeats}, one run, checked first."
@@ -72,7 +77,7 @@ class Ladder(Session):
 
     def _timed_step(self, source: str, step: Step, size: Size) -> pd.DataFrame:
         """One kernel at one size on this card, its answer checked."""
-        runs = self.runs(source) if step in DAY44.steps else self.first_steps
+        runs = self.runs(source) if step not in DAY43.steps else self.first_steps
         self._check(runs, step.kernel, size)
         few = step in DAY43.steps and size[0] >= SLOW_FROM
         return self._times(step.kernel, size, runs.time(step.kernel, size, FEW_REPEATS if few else self.day.repeats))

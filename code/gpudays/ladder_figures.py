@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from gpudays import metrics
 from gpudays.course import day44
+from gpudays.course.day44_predictions import fraction
 from gpudays.course.evidence import Evidence
 from gpudays.figures import BLACK, BLUE, GREEN, MARKED, ORANGE, PURPLE, SKY, VERMILION, Picture, _clean
 from gpudays.tables import Shown
@@ -64,8 +65,7 @@ def ladder(evidence: Evidence, sizes: Sequence[int] = day44.LADDER_SIZES) -> Pic
 
 
 def _share(evidence: Evidence, kernel: str, n: int) -> float:
-    found = evidence.gains((day44.CUBLAS, kernel), n)
-    return found[0] if found else float("nan")
+    return fraction(evidence, kernel, n) or float("nan")
 
 
 def _two_lines(title: str) -> str:

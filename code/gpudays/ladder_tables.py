@@ -9,6 +9,7 @@ import pandas as pd
 from gpudays import metrics, occupancy
 from gpudays.course import day44, tiles
 from gpudays.course import evidence as ev
+from gpudays.course.day44_predictions import fraction
 from gpudays.course.evidence import Evidence
 from gpudays.course.steps import DAY44, square
 from gpudays.course.tiles import Tiles
@@ -50,13 +51,13 @@ def fractions(evidence: Evidence, sizes: Sequence[int], how: str) -> Shown:
     """Each step's share of cuBLAS's speed, a row per step and a column per size; below, cuBLAS's own rate."""
     rows = []
     for step in day44.STEPS:
-        shares = [_first(evidence.gains((day44.CUBLAS, step.kernel), n)) for n in sizes]
+        shares = [_number(fraction(evidence, step.kernel, n)) for n in sizes]
         rows.append((f"step {step.number}", step.title, *shares))
     rates = [_rate(evidence, n) for n in sizes]
     rows.append((day44.CUBLAS, "TFLOP/s in FP32", *rates))
     names = [f"N = {n}" for n in sizes]
     frame = pd.DataFrame(rows, columns=["", "what is new", *names])
-    there = evidence.gains((day44.CUBLAS, day44.WARPS), sizes[-1])
+    there = fraction(evidence, day44.WARPS, sizes[-1])
     source = (
         evidence.origin([day44.CUBLAS, *day44.KERNELS], sizes, metrics.TIME)
         if there
@@ -65,8 +66,8 @@ def fractions(evidence: Evidence, sizes: Sequence[int], how: str) -> Shown:
     return Shown(frame, source, {name: ".3f" for name in names}, how if there else "")
 
 
-def _first(values: tuple[float, ...] | None) -> float:
-    return values[0] if values else float("nan")
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _rate(evidence: Evidence, n: int, kernel: str = day44.CUBLAS) -> float:
@@ -132,7 +133,7 @@ def sweep(source: str, arch: str, evidence: Evidence, n: int) -> Shown:
         registers, spilled, _, percent, _ = _used(runs, day44.REGISTERS, cut, arch)
         ceiling = 100 * day44.ceiling(day44.scalar_wavefronts_per_fma(cut), arch)
         time = evidence.get(day44.swept(patch), n, metrics.TIME)
-        share = _first(evidence.gains((day44.CUBLAS, day44.swept(patch)), n))
+        share = _number(fraction(evidence, day44.swept(patch), n))
         rows.append(
             (patch, _tile(cut), cut.fma_per_read, cut.flops_per_byte, min(ceiling, 100), registers, spilled, percent,
              time.value if time else float("nan"), share)

@@ -58,6 +58,11 @@ class Session:
         return self.day.steps
 
     @property
+    def checked(self) -> tuple[Step, ...]:
+        """The kernels that `verify` holds against float64."""
+        return self.day.steps
+
+    @property
     def size_past_l2(self) -> int:
         """The first power of two whose matrices exceed twice this card's L2; at least the day's largest size."""
         largest = self.day.sizes[-1][0]
@@ -88,7 +93,7 @@ class Session:
         Raises:
             WrongAnswer: one is wrong.
         """
-        rows = [self._verified(source, step.kernel, _size(size)) for size in sizes for step in self.steps]
+        rows = [self._verified(source, step.kernel, _size(size)) for size in sizes for step in self.checked]
         columns = ["N", "kernel", "checked", "largest relative error", "allowed", "verdict"]
         frame = pd.DataFrame(rows, columns=columns)
         formats = {"largest relative error": ".1e", "allowed": ".1e"}
@@ -129,7 +134,7 @@ class Session:
         sizes = list(dict.fromkeys(map(_size, sizes)))
         if not self.machine.card:
             how = (
-                f"CUDA events, the mean of the program's {self.day.repeats} launches after {self.day.warmups} warm-ups"
+                f"CUDA events, mean of {self.day.repeats} launches after {self.day.warmups} warm-ups"
             )
             return page_tables.times(self.evidence(), self.day, sizes, f"{how}; {self.machine.shipped_figures.origin}.")
         tables = []
@@ -186,6 +191,10 @@ class Session:
             print(f"{len(launches)} launches counted live: {self.machine.counters.line}")
         except profiler.ProfilerRefused as refused:
             print(refused)
+
+    def agreement(self, sizes: Sequence[int | Size]) -> Shown:
+        """Requests and sectors, traced beside the card's own counters: live, or shipped."""
+        return page_tables.agreement(self.measured, self.machine.card_name, self.day, [_size(size) for size in sizes])
 
     def six_rows(self, n: int) -> Shown:
         """The counters of one size beside the published card's."""

@@ -14,7 +14,9 @@ from gpudays.course.tiles import MACROS, Tiles
 KERNELS = tuple(step.kernel for step in (*DAY43.steps, *DAY44.steps))
 TILED, REGISTERS, VECTORS, WARPS = KERNELS[2:]
 STEPS = (*DAY43.steps, *DAY44.steps)
+WARPS_SMALL = DAY44.sweep[0].kernel  # step 6 for matrices that large tiles would cut into too few blocks
 CUBLAS = "cuBLAS"
+SMALL_BELOW = 1536  # below this size step 6 takes its small tiles
 LADDER_SIZES = (512, 1024, 2048, 4096)
 LARGE = (2048, 4096)  # where the last step is held against cuBLAS
 
@@ -25,17 +27,10 @@ FP32_LANES = {"sm_75": 64, "sm_80": 64, "sm_86": 128, "sm_89": 128, "sm_90": 128
 # "NVIDIA T4" (8.1).
 PUBLISHED_PEAK = {"NVIDIA H200": 67.0, "Tesla T4": 8.1}
 
-# Outputs per thread of the sweep, rows × columns, with a block of 256 threads; at last the largest patch in a block of
-# 512, which leaves a thread half of the registers.
+# Outputs per thread of the sweep, rows × columns: blocks of 16 × 16 threads, 16 steps of k at a time.
 SWEEP = {
-    "1×1": Tiles(16, 16, 16, 1, 1),
-    "2×2": Tiles(32, 32, 16, 2, 2),
-    "2×4": Tiles(32, 64, 16, 2, 4),
-    "4×4": Tiles(64, 64, 16, 4, 4),
-    "8×4": Tiles(128, 64, 16, 8, 4),
-    "8×8": Tiles(128, 128, 16, 8, 8),
-    "16×8": Tiles(256, 128, 16, 16, 8),
-    "16×8, 512 threads": Tiles(256, 256, 16, 16, 8),
+    f"{tm}×{tn}": Tiles(16 * tm, 16 * tn, 16, tm, tn)
+    for tm, tn in ((1, 1), (2, 2), (2, 4), (4, 4), (8, 4), (8, 8), (16, 8), (16, 16))
 }
 
 EXERCISE_TILE = 64  # rows and columns of C that a block of the exercise computes
@@ -59,6 +54,11 @@ EXERCISE: Day = Day(
     page=DAY44.page,
     profiles=DAY44.profiles,
 )  # fmt: skip
+
+
+def on_the_ladder(n: int) -> tuple[Step, ...]:
+    """Steps 1 to 6 as they are launched at a size: small matrices take step 6's small tiles."""
+    return (*STEPS[:-1], DAY44.sweep[0] if n < SMALL_BELOW else STEPS[-1])
 
 
 def swept(patch: str) -> str:

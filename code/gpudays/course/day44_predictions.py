@@ -16,6 +16,7 @@ from gpudays.course.day44 import (
     TILED,
     VECTORS,
     WARPS,
+    WARPS_SMALL,
     multiply_adds,
     swept,
 )  # fmt: skip
@@ -134,7 +135,7 @@ def _occupancy(predicted: Predictions, evidence: Evidence) -> Verdict:
 
 def _fraction(predicted: Predictions, evidence: Evidence) -> Verdict:
     claim = f"step 6 reaches {predicted.fraction:.2f} of cuBLAS or more at {' and '.join(map(str, LARGE))}"
-    found = {n: ratio[0] for n in LADDER_SIZES if (ratio := evidence.gains((CUBLAS, WARPS), n))}
+    found = {n: share for n in LADDER_SIZES if (share := fraction(evidence, WARPS, n))}
     if not all(n in found for n in LARGE):
         return cannot("6", claim, f"step 6 and cuBLAS were not timed at both sizes on {evidence.card or 'any card'}")
     holds = all(found[n] >= predicted.fraction for n in LARGE)
@@ -142,6 +143,13 @@ def _fraction(predicted: Predictions, evidence: Evidence) -> Verdict:
     figures += f" ({evidence.origin([WARPS], [*found], metrics.TIME)})"
     reason = "fractions of one run on one card" if holds else "cuBLAS knows this card better"
     return decide("6", claim, holds, figures, reason)
+
+
+def fraction(evidence: Evidence, kernel: str, n: int) -> float | None:
+    """A kernel's share of cuBLAS's speed; of step 6, the kernel of its launch table that was timed at this size."""
+    kernels = (WARPS, WARPS_SMALL) if kernel == WARPS else (kernel,)
+    found = next((gains for name in kernels if (gains := evidence.gains((CUBLAS, name), n))), None)
+    return found[0] if found else None
 
 
 def _best_patch(predicted: Predictions, evidence: Evidence) -> Verdict:

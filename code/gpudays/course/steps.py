@@ -202,6 +202,9 @@ DAY44 = Day(
     program="code/day44-matmul-2/matmul_registers.cu",
     page="book/day44-matmul-2.md",
     profiles="optimizing-matmul-2",
+    sweep=(
+        patched(6, "matmulWarpTiledSmall", "step 6 for small matrices", Tiles(64, 64, 8, 8, 4, 32, 32, 2, 4), 16.0),
+    ),
     launched=as_declared,
 )
 

@@ -2,7 +2,7 @@
 
 The numbers are read from the source that is run, so that changing them there changes the launch too. They are
 the first ``#define REGISTER_TILES …`` (step 4), ``#define VECTOR_TILES …`` (step 5), ``#define WARP_TILES …`` (step 6),
-or for step 6 the row of its launch table, ``if (arch >= 90) return {…};``.
+or for step 6 a row of its launch table, the function ``warpTiles``: ``if (arch >= 90) return {…};``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from gpudays.course.geometry import FLOAT_BYTES, WARP_SIZE
 from gpudays.course.models import ceil_div
 
-MACROS = {"matmulRegisterTile": "REGISTER_TILES", "matmulVectorLoads": "VECTOR_TILES", "matmulWarpTiled": "WARP_TILES"}
+MACROS = {
+    "matmulRegisterTile": "REGISTER_TILES",
+    "matmulVectorLoads": "VECTOR_TILES",
+    "matmulWarpTiled": "WARP_TILES",
+    "matmulWarpTiledSmall": "SMALL_WARP_TILES",
+}
+TABLES = {"WARP_TILES": "warpTiles", "SMALL_WARP_TILES": "smallWarpTiles"}  # functions that hold a launch table
 _ROW = re.compile(r"if \(arch >= (\d+)\) return \{([\d, ]+)\};")
 _LAST = re.compile(r"^\s*return \{([\d, ]+)\};", re.MULTILINE)
 
@@ -99,7 +105,7 @@ class Tiles:
         """The numbers in the order in which a kernel's macro takes them."""
         plain = (self.bm, self.bn, self.bk, self.tm, self.tn)
         whole = (self.bm, self.bn, self.bk, self.wm, self.wn, self.tm, self.tn, self.stages, self.blocks)
-        return ", ".join(map(str, whole if MACROS[kernel] == "WARP_TILES" else plain))
+        return ", ".join(map(str, whole if MACROS[kernel] in TABLES else plain))
 
 
 def with_tiles(source: str, kernel: str, tiles: Tiles) -> str:
@@ -122,13 +128,14 @@ def declared(source: str, kernel: str, arch: str) -> Tiles:
     macro = MACROS[kernel]
     if found := re.search(rf"^#define {macro}[ \t]+([\d, ]+)", source, re.MULTILINE):
         return _read(found[1], macro)
-    if macro != "WARP_TILES":
+    if macro not in TABLES:
         raise TilesNotDeclared(f"{kernel}: the source has no line `#define {macro} 128, 128, 8, 8, 8`")
+    table = re.search(rf"WarpTiles {TABLES[macro]}\(int arch\) \{{\n(.*?)^\}}", source, re.MULTILINE | re.DOTALL)
     number = int(re.sub(r"\D", "", arch))
-    for row in _ROW.finditer(source):
+    for row in _ROW.finditer(table[1]) if table else ():
         if number >= int(row[1]):
             return _read(row[2], macro)
-    if last := _LAST.search(source):
+    if table and (last := _LAST.search(table[1])):
         return _read(last[1], macro)
     raise TilesNotDeclared(f"{kernel}: the source has neither `#define {macro} …` nor a launch table for {arch}")
 
@@ -136,7 +143,7 @@ def declared(source: str, kernel: str, arch: str) -> Tiles:
 def _read(text: str, macro: str) -> Tiles:
     numbers = [int(n) for n in text.split(",") if n.strip()]
     names = ("bm", "bn", "bk", "wm", "wn", "tm", "tn", "stages", "blocks")
-    names = names if macro == "WARP_TILES" else ("bm", "bn", "bk", "tm", "tn")
+    names = names if macro in TABLES else ("bm", "bn", "bk", "tm", "tn")
     if len(numbers) != len(names):
         raise TilesNotDeclared(f"{macro} has {len(numbers)} numbers, and takes {len(names)}: {', '.join(names)}")
     return Tiles(**dict(zip(names, numbers, strict=True)))
