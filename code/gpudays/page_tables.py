@@ -23,6 +23,7 @@ SIX_ROWS = (
     ("L2 hit rate", "%", metrics.L2_HIT_RATE),
     ("DRAM read and written", "MB", metrics.DRAM_BYTES),
 )
+COUNTS = (ev.REQUESTS, ev.SECTORS)
 NOTHING = "nothing: {what} of a card are not here. On a GPU host, `gpudays profile {day}` makes them"
 
 
@@ -100,6 +101,28 @@ def traced(counts: pd.DataFrame, day: Day, sizes: Sequence[Size]) -> Shown:
             rows.append((label(size), step.number, step.kernel, loads, int(requests), int(sectors), sectors / requests))
     columns = ["N", "step", "kernel", "loads/thread", "requests", "sectors", "sectors/request"]
     return Shown(pd.DataFrame(rows, columns=columns), "traced", {"N": "d", "sectors/request": ".2f"})
+
+
+def agreement(counts: pd.DataFrame, card: str, day: Day, sizes: Sequence[Size]) -> Shown:
+    """Requests and sectors as the tracer counts them beside a card's own counters, and the difference in percent.
+
+    Args:
+        counts: measurements with traced rows and, where a card counted, its live or shipped rows.
+        card: which card.
+        day, sizes: which kernels, at which sizes.
+    """
+    ours, theirs = Evidence(counts, "", ("traced",)), Evidence(counts, card, ("live", "shipped"))
+    rows = []
+    for size in sizes:
+        for step in day.steps:
+            pairs = [(ours.get(step.kernel, label(size), m), theirs.get(step.kernel, label(size), m)) for m in COUNTS]
+            if any(None in pair for pair in pairs):
+                continue
+            cells = [(int(a.value), int(b.value), 100 * (b.value / a.value - 1)) for a, b in pairs if a and b]
+            rows.append((label(size), step.kernel, *cells[0][:2], *cells[1]))
+    columns = ["N", "kernel", "requests, traced", "requests, card", "sectors, traced", "sectors, card", "difference, %"]
+    source = f"traced; {theirs.sources(ev.SECTORS)}" if rows else NOTHING.format(what="counters", day=day.name)
+    return Shown(pd.DataFrame(rows, columns=columns), source, {"N": "d", "difference, %": "+.3f"})
 
 
 def six_rows(here: Evidence, published: Evidence, steps: Sequence[Step], n: int | str, note: str = "") -> Shown:
