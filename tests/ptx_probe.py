@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
+
 import numpy as np
 
 from gpudays.ptx.engine import execute
@@ -30,23 +33,34 @@ def run_compiled(ptx: str, kernel: str, grid, block, args):
 ENGINES = {"compiled": run_compiled, "oracle": run_oracle}
 
 
-def probe(opcode: str, results: tuple[str, ...], sources: tuple[str, ...], constants: tuple[str, ...] = ()) -> str:
-    """A module with a kernel `probe(out…, in…)` that applies `opcode` to element tid of each input.
+@dataclass(frozen=True)
+class Case:
+    """One instruction under test: its opcode, the types of its results, literal operands after the sources."""
 
-    Elements are 8 bytes wide. A predicate source is "element != 0"; a predicate result is stored as 0 or 1.
-    `constants` are literal operands after the sources.
+    opcode: str
+    results: tuple[str, ...]
+    constants: tuple[str, ...] = ()
+
+
+@functools.cache
+def probe(cases: tuple[Case, ...], sources: tuple[str, ...]) -> str:
+    """A module with a kernel `probe(out, count, in…)` that applies every case to element tid of each input.
+
+    Elements are 8 bytes wide; result number i of all goes to out[i·count + tid]. A predicate source is
+    "element != 0"; a predicate result is stored as 0 or 1.
     """
-    parameters = [f"r{i}" for i in range(len(results))] + [f"s{i}" for i in range(len(sources))]
-    lines = [".reg .b64 %a<40>, %d<40>;", ".reg .b32 %t, %z<40>, %w<40>;", ".reg .pred %p<40>;", ".reg .b16 %h<40>;",
-             "mov.u32 %t, %tid.x;", "mul.wide.u32 %a39, %t, 8;"]  # fmt: skip
+    lines = [".reg .b64 %o, %stride, %a, %d<9>;", ".reg .b32 %t, %z, %w<9>;", ".reg .pred %p<9>;", ".reg .b16 %h<9>;",
+             "mov.u32 %t, %tid.x;", "ld.param.u64 %stride, [count];", "mul.lo.s64 %stride, %stride, 8;",
+             "ld.param.u64 %o, [out];", "mul.wide.u32 %a, %t, 8;", "add.s64 %o, %o, %a;"]  # fmt: skip
     for i, kind in enumerate(sources):
-        lines += [f"ld.param.u64 %a{i}, [s{i}];", f"add.s64 %a{i}, %a{i}, %a39;", *_load(i, kind)]
-    targets = "|".join(_register(20 + i, kind) for i, kind in enumerate(results))
-    operands = ", ".join([targets, *(_register(i, kind) for i, kind in enumerate(sources)), *constants])
-    lines.append(f"{opcode} {operands};")
-    for i, kind in enumerate(results):
-        lines += [f"ld.param.u64 %a{20 + i}, [r{i}];", f"add.s64 %a{20 + i}, %a{20 + i}, %a39;", *_store(i, kind)]
-    declared = ", ".join(f".param .u64 {name}" for name in parameters)
+        lines += ["mul.wide.u32 %a, %t, 8;", f"ld.param.u64 %d8, [s{i}];", "add.s64 %a, %a, %d8;", *_load(i, kind)]
+    for case in cases:
+        targets = "|".join(_register(4 + i, kind) for i, kind in enumerate(case.results))
+        operands = ", ".join([targets, *(_register(i, kind) for i, kind in enumerate(sources)), *case.constants])
+        lines.append(f"{case.opcode} {operands};")
+        for i, kind in enumerate(case.results):
+            lines += [*_store(4 + i, kind), "add.s64 %o, %o, %stride;"]
+    declared = ", ".join(f".param .u64 {name}" for name in ("out", "count", *(f"s{i}" for i in range(len(sources)))))
     return f"{HEAD}.visible .entry probe({declared})\n{{\n" + "\n".join(lines) + "\nret;\n}\n"
 
 
@@ -56,23 +70,28 @@ def _register(i: int, kind: str) -> str:
 
 def _load(i: int, kind: str) -> list[str]:
     if kind == "pred":
-        return [f"ld.global.u32 %z{i}, [%a{i}];", f"setp.ne.u32 %p{i}, %z{i}, 0;"]
+        return ["ld.global.u32 %z, [%a];", f"setp.ne.u32 %p{i}, %z, 0;"]
     width = BITS[kind]
-    return [f"ld.global.{'u' if width == 8 else 'b'}{width} {_register(i, kind)}, [%a{i}];"]
+    return [f"ld.global.{'u' if width == 8 else 'b'}{width} {_register(i, kind)}, [%a];"]
 
 
 def _store(i: int, kind: str) -> list[str]:
-    register, at = _register(20 + i, kind), f"[%a{20 + i}]"
     if kind == "pred":
-        return [f"selp.u32 %z{20 + i}, 1, 0, {register};", f"st.global.u32 {at}, %z{20 + i};"]
-    return [f"st.global.{'u' if BITS[kind] == 8 else 'b'}{BITS[kind]} {at}, {register};"]
+        return [f"selp.u32 %z, 1, 0, {_register(i, kind)};", "st.global.u32 [%o], %z;"]
+    return [f"st.global.{'u' if BITS[kind] == 8 else 'b'}{BITS[kind]} [%o], {_register(i, kind)};"]
 
 
-def apply(engine: str, opcode: str, results, sources, tuples, constants=()) -> list[tuple[int, ...]]:
-    """The results, as bit patterns, of `opcode` on each tuple of operand bit patterns."""
+def apply(engine: str, cases, sources, tuples) -> list[list[tuple[int, ...]]]:
+    """Per case, the results as bit patterns for each tuple of operand bit patterns."""
     count = len(tuples)
     inputs = [np.array([t[i] for t in tuples], np.uint64) for i in range(len(sources))]
-    outputs = [np.zeros(count, np.uint64) for _ in results]
-    ptx = probe(opcode, tuple(results), tuple(sources), tuple(constants))
-    ENGINES[engine](ptx, "probe", (1,), (count,), [*outputs, *inputs])
-    return [tuple(int(o[i]) for o in outputs) for i in range(count)]
+    out = np.zeros((sum(len(c.results) for c in cases), count), np.uint64)
+    ptx = probe(tuple(cases), tuple(sources))
+    ENGINES[engine](ptx, "probe", (1,), (count,), [out, np.uint64(count), *inputs])
+    rows = iter(out.tolist())
+    return [list(zip(*(next(rows) for _ in case.results), strict=True)) for case in cases]
+
+
+def apply_one(engine: str, opcode: str, results, sources, tuples) -> list[tuple[int, ...]]:
+    """`apply` for a single instruction."""
+    return apply(engine, (Case(opcode, tuple(results)),), tuple(sources), tuples)[0]

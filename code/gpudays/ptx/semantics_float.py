@@ -130,6 +130,34 @@ def sum_to_odd(up: Lift, a: str, b: str) -> str:
     return up.cast("bitcast", "i64", out, "double")
 
 
+def quotient_to_odd(up: Lift, a: str, b: str) -> str:
+    """a / b in float64 rounded to odd; a and b are float32 values, so the remainder is exact."""
+    near = up.op("fdiv", "double", a, b)
+    back = up.f.let(f"fneg {up.type('double')} {near}")
+    rest = up.call("fma", "double", back, b, a)  # a − near·b: near is too small if its sign is that of b
+    signs = up.op("xor", "i64", up.cast("bitcast", "double", rest, "i64"), up.cast("bitcast", "double", b, "i64"))
+    return _pushed_to_odd(up, near, rest, signs)
+
+
+def root_to_odd(up: Lift, a: str) -> str:
+    """sqrt(a) in float64 rounded to odd; a is a float32 value."""
+    near = up.call("sqrt", "double", a)
+    rest = up.call("fma", "double", up.f.let(f"fneg {up.type('double')} {near}"), near, a)
+    return _pushed_to_odd(up, near, rest, up.cast("bitcast", "double", rest, "i64"))
+
+
+def _pushed_to_odd(up: Lift, near: str, rest: str, sign: str) -> str:
+    """`near` moved to an odd last bit if `rest` is not zero, upwards if `sign` (i64) is not negative."""
+    bits = up.cast("bitcast", "double", near, "i64")
+    even = up.op("icmp eq", "i64", up.op("and", "i64", bits, up.const("i64", 1)), up.const("i64", 0))
+    inexact = up.op("fcmp one", "double", rest, up.const("double", "0.0"))
+    outward = up.op("icmp sge", "i64", up.op("xor", "i64", sign, bits), up.const("i64", 0))
+    step = up.select(outward, "i64", up.const("i64", 1), up.const("i64", -1))
+    moved = up.op("add", "i64", bits, step)
+    out = up.select(up.op("and", "i1", even, inexact), "i64", moved, bits)
+    return up.cast("bitcast", "i64", out, "double")
+
+
 def _mode(i) -> str:
     return next((p for p in i.parts[1:-1] if p in ("rn", *DIRECTED)), "rn")
 
@@ -145,8 +173,14 @@ def _directed_sum(up: Lift, a: str, b: str, mode: str) -> str:
     return up.select(up.op("and", "i1", exact, opposite), "float", up.const("float", "-0.0"), out)
 
 
+_MODIFIERS = {"rn", *DIRECTED, "ftz", "sat", "approx", "full", "NaN"}
+
+
 def _arguments(g, i, count: int) -> tuple[str, list[Value]]:
     kind = i.parts[-1]
+    for part in i.parts[1:-1]:
+        if part not in _MODIFIERS:
+            raise g.unsupported(f"modifier .{part}")
     if kind in ("f16", "f16x2"):
         return kind, [g.read(o, ELEMENTS[kind]) for o in i.operands[1 : count + 1]]
     if kind not in ("f32", "f64") or len(i.operands) < count + 1:
@@ -252,8 +286,15 @@ def div(g, i) -> None:
     """div: the approximate forms are computed exactly rounded, inside their allowed error."""
     kind, values = _arguments(g, i, 2)
     element = ELEMENTS[kind]
-    if i.parts[0] != "div" or kind.startswith("f16") or _mode(i) != "rn":
+    mode = _mode(i)
+    if i.parts[0] != "div" or kind.startswith("f16") or (mode != "rn" and element == "double"):
         raise g.unsupported()
+    if mode != "rn":
+
+        def make(up, x, y):
+            return narrow(up, quotient_to_odd(up, *(up.cast("fpext", "float", v, "double") for v in (x, y))), mode)
+
+        return _finish(g, i, g.v.apply("float", make, *values))
     _finish(g, i, g.v.apply(element, lambda up, x, y: up.op("fdiv", element, x, y), *values))
 
 
@@ -321,11 +362,16 @@ def copysign(g, i) -> None:
 def roots(g, i) -> None:
     kind, values = _arguments(g, i, 1)
     element = ELEMENTS[kind]
-    if kind.startswith("f16") or _mode(i) != "rn":
+    mode = _mode(i)
+    if kind.startswith("f16") or (mode != "rn" and (element == "double" or i.parts[0] == "rsqrt")):
         raise g.unsupported()
 
     def make(up, x):
         one = up.const(element, "1.0")
+        if mode != "rn":
+            x = up.cast("fpext", "float", x, "double")
+            one = up.const("double", "1.0")
+            return narrow(up, quotient_to_odd(up, one, x) if i.parts[0] == "rcp" else root_to_odd(up, x), mode)
         if i.parts[0] == "rcp":
             return up.op("fdiv", element, one, x)
         if i.parts[0] == "sqrt":
@@ -472,18 +518,7 @@ def _float_to_integer(g, value: Value, to: str, source: str, modifiers: set[str]
         function = f"@llvm.{name}.{lanes}{target}.{lanes}{short}"
         return up.f.call(up.type(target), function, (up.type(element), x))  # clamps; NaN gives 0, as PTX says
 
-    out = g.v.apply(target, make, value)
-    if BITS[target] == 64:  # a NaN that becomes a 64-bit integer is 0x8000000000000000 on the card
-        nan = g.v.apply("i1", lambda up, x: _is_nan(up, x, source), value)
-        low = str(-(1 << 63))
-        out = g.v.apply(target, lambda up, c, x: up.select(c, target, up.const(target, low), x), nan, out)
-    return out
-
-
-def _is_nan(up: Lift, x: str, source: str) -> str:
-    if source == "f16":
-        x, source = half_to_float(up, x), "f32"
-    return up.op("fcmp uno", ELEMENTS[source], x, x)
+    return g.v.apply(target, make, value)
 
 
 def _integer_to_float(g, value: Value, to: str, source: str, modifiers: set[str]) -> Value:
@@ -497,8 +532,15 @@ def _integer_to_float(g, value: Value, to: str, source: str, modifiers: set[str]
             out = up.cast(what, element, x, target)
         elif target == "float" and BITS[element] <= 32:
             out = narrow(up, up.cast(what, element, x, "double"), mode)
+        elif target == "float":
+            high = up.op("ashr" if what == "sitofp" else "lshr", element, x, up.const(element, 32))
+            low = up.op("and", element, x, up.const(element, 0xFFFFFFFF))
+            high = up.op(
+                "fmul", "double", up.cast(what, element, high, "double"), up.const("double", "0x41F0000000000000")
+            )
+            out = narrow(up, sum_to_odd(up, high, up.cast("uitofp", element, low, "double")), mode)
         else:
-            raise g.unsupported(f"rounding .{mode} of a 64-bit integer")
+            raise g.unsupported(f"rounding .{mode} of a 64-bit integer to float64")
         if to == "f16":
             if BITS[element] > 16:
                 raise g.unsupported("a wide integer to f16")

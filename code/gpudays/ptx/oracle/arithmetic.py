@@ -215,7 +215,7 @@ def _div(op, a, b):
     if "approx" in op.flags:  # documented: the reciprocal of a huge divisor is flushed to zero
         huge = np.isfinite(b) & (np.abs(b) > 2.0**126)
         nearest = np.where(huge, a * np.copysign(np.float32(0), b), nearest)
-    return _rounded(op, nearest, lambda r, x, y: (x / y if y else r) - r, a, b)
+    return np.where(b == 0, finish(op, nearest), _rounded(op, nearest, lambda r, x, y: x / y - r, a, _not_zero(b)))
 
 
 def _int_division(op, a, b):
@@ -237,7 +237,13 @@ def _int_division(op, a, b):
 @rule("rcp", "t:t", _FLOATS, "rn rz rm rp approx ftz")
 def _rcp(op, a):
     a = flush(op, a)
-    return _rounded(op, a.dtype.type(1) / a, lambda r, x: (1 / x if x else r) - r, a)
+    nearest = a.dtype.type(1) / a
+    return np.where(a == 0, finish(op, nearest), _rounded(op, nearest, lambda r, x: 1 / x - r, _not_zero(a)))
+
+
+def _not_zero(a):
+    """For lanes whose quotient by zero is exact and not rounded: any other divisor."""
+    return np.where(a == 0, a.dtype.type(1), a)
 
 
 @rule("sqrt", "t:t", _FLOATS, "rn rz rm rp approx ftz")
