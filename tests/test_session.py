@@ -73,7 +73,8 @@ def test_traced_counts_equal_the_paper_and_stay_apart_from_the_cards():
 
 
 def test_shipped_times_are_shown_with_card_and_date():
-    table = lab().time(SOURCE, [512, 1024])
+    table = lab().time(SOURCE, [512, 1024, 2048])
+    assert "No times at 2048." in table.note and "median of" not in table.note
     assert table.source == "shipped, NVIDIA H200" and len(table.frame) == 6
     assert "2026" in table.note and "mean of 10 launches after 3 warm-ups" in table.note
 
@@ -117,7 +118,7 @@ def test_on_a_card_times_are_live_verified_first_and_few_past_the_l2(on_card, mo
     assert table.source == "live, NVIDIA L4" and list(table.frame["ms"][:3]) == [8.0, 2.0, 1.0]
     assert verified == [512, 2048]
     assert [repeats for _, _, repeats in on_card] == [None] * 3 + [session.FEW_REPEATS] * 3
-    assert "median of 10; of 3 at 2048" in table.note
+    assert table.note == "CUDA events, median of 10 launches after 3 warm-ups; median of 3 at 2048."
     assert list(page.speedups([512]).frame.iloc[0]) == [512, 4.0, 2.0, 8.0]
 
 

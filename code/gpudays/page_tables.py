@@ -70,7 +70,9 @@ def times(evidence: Evidence, day: Day, sizes: Sequence[Size], how: str) -> Show
     frame = pd.DataFrame(rows, columns=columns)
     source = evidence.sources(metrics.TIME) or NOTHING.format(what="times", day=day.name)
     ms = {"ms": ".4f", "fastest": ".4f", "slowest": ".4f", "GFLOP/s": ",.0f", "N": "d", "sectors/request": ".1f"}
-    return Shown(frame, source, ms, how if rows else "")
+    lacking = [str(label(size)) for size in sizes if label(size) not in set(frame["N"])]
+    missing = f" No times at {', '.join(lacking)}." if lacking else ""
+    return Shown(frame, source, ms, f"{how}{missing}" if rows else "")
 
 
 def speedups(evidence: Evidence, steps: Sequence[Step], sizes: Sequence[int | str], day: str) -> Shown:

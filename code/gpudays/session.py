@@ -132,25 +132,27 @@ class Session:
     def time(self, source: str, sizes: Sequence[int | Size]) -> Shown:
         """Time every kernel with CUDA events, verified first; without a card the shipped times."""
         sizes = list(dict.fromkeys(map(_size, sizes)))
+        timed = [size for size in sizes if self.machine.card or label(size) in self.evidence().sizes(metrics.TIME)]
+        few = ", ".join(str(label(size)) for size in timed if size not in self.day.sizes)
         if not self.machine.card:
-            how = (
-                f"CUDA events, mean of {self.day.repeats} launches after {self.day.warmups} warm-ups"
-            )
-            return page_tables.times(self.evidence(), self.day, sizes, f"{how}; {self.machine.shipped_figures.origin}.")
+            return page_tables.times(self.evidence(), self.day, sizes, self._how("mean", few))
         tables = []
         for size in sizes:
             if (source, size) not in self._right:
                 self.verify(source, [size])
-            few = size not in self.day.sizes
+            repeats = None if size in self.day.sizes else FEW_REPEATS
             for step in self.steps:
-                timing = self.runs(source).time(step.kernel, size, FEW_REPEATS if few else None)
+                timing = self.runs(source).time(step.kernel, size, repeats)
                 tables.append(self._timed(step, size, timing))
         self.learn(measurements.concat(tables))
-        few_sizes = ", ".join(str(label(s)) for s in sizes if s not in self.day.sizes)
-        how = f"CUDA events, {self.day.warmups} warm-ups, median of {self.day.repeats}"
-        return page_tables.times(
-            self.evidence(), self.day, sizes, f"{how}; of {FEW_REPEATS} at {few_sizes}." if few_sizes else f"{how}."
-        )
+        return page_tables.times(self.evidence(), self.day, sizes, self._how("median", few))
+
+    def _how(self, average: str, few: str) -> str:
+        """How the times were taken, for the line below their table; ``few`` names the sizes past the L2."""
+        how = f"CUDA events, {average} of {self.day.repeats} launches after {self.day.warmups} warm-ups"
+        past = f"; median of {FEW_REPEATS} at {few}" if few else ""
+        shipped = "" if self.machine.card else f"; {self.machine.shipped_figures.origin}"
+        return f"{how}{past}{shipped}."
 
     def _timed(self, step: Step, size: Size, timing: gpu.Timing) -> pd.DataFrame:
         values = {metrics.TIME: timing.median, metrics.TIME_MIN: timing.min, metrics.TIME_MAX: timing.max}
