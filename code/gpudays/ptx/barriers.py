@@ -52,6 +52,7 @@ def _open(o: Observer, words: np.ndarray, here: np.ndarray, number: int, whole: 
     if whole:
         memory[at.FULL_TICK // 8] = tick
         memory[at.NOTE_COUNT // 8] = 0
+    if whole and not int(words[here[0], at.BARRIER_COUNT // 4]):
         _missing(o, words, here)
     order = memory[at.ORDER // 8 : at.ORDER // 8 + at.LANES * at.LANES].reshape(at.LANES, at.LANES)
     seen = order[here].max(axis=0)

@@ -135,12 +135,6 @@ def check_count(name: str, count: int, args: Sequence) -> None:
         raise LaunchError(f"{name} takes {count} arguments, {len(args)} were given")
 
 
-def block_size(block: Sequence[int] | int) -> int:
-    """Threads per block; raises LaunchError for anything that is not one to three whole numbers."""
-    x, y, z = _three(block, "block")
-    return x * y * z
-
-
 def check_launch(kernel: CompiledKernel, grid, block, shared_bytes: int, target: str) -> None:
     """Raise LaunchError where a card would refuse the configuration."""
     for what, size, limit in (("grid", grid, MAX_GRID), ("block", block, MAX_BLOCK)):
@@ -176,9 +170,10 @@ def linear_blocks(blocks, grid: tuple[int, int, int]) -> np.ndarray | None:
         return None
     out = []
     for given in blocks:
-        x, y, z = _three(given, "block index")
-        if not all(0 <= v < n for v, n in zip((x, y, z), grid, strict=True)) and np.ndim(given):
-            raise LaunchError(f"block index {tuple(given)} lies outside of the grid {grid}")
+        parts = tuple(int(v) for v in (given if np.ndim(given) else (given,)))
+        x, y, z = (*parts, 0, 0)[:3]
+        if len(parts) > 3 or not all(0 <= v < n for v, n in zip((x, y, z), grid, strict=True)):
+            raise LaunchError(f"block index {given} lies outside of the grid {grid}")
         out.append(x + grid[0] * (y + grid[1] * z))
     if not out:
         raise LaunchError("blocks=[]: no block to run")

@@ -99,16 +99,17 @@ class Routine:
     def bounds(self, shape: str, least: str, most: str) -> None:
         """Go on only if every active lane is aligned and inside the buffer; else Python sees to it."""
         f = self.f
-        end = f.let(f"add i64 {most}, {self.total}")
         if self.space == "shared":
             low, high = "0", f.load("i64", "%M", at.SHARED_SIZE)
         elif self.space == "local":
             low, high = "0", str(self.frame)
         else:
             low, high = f.load("i64", "%site", at.LOW), f.load("i64", "%site", at.HIGH)
-        above = f.let(f"icmp sge i64 {least}, {low}")
-        below = f.let(f"icmp sle i64 {end}, {high}")
-        fits = f.let(f"and i1 {above}, {below}")
+        # all three are needed: near the ends of the address space `most` may have wrapped round
+        last = f.let(f"sub i64 {high}, {self.total}")
+        tests = (f"sge i64 {least}, {low}", f"sge i64 {most}, {low}", f"sle i64 {most}, {last}")
+        above, still_above, below = (f.let(f"icmp {t}") for t in tests)
+        fits = f.let(f"and i1 {above}, {f.let(f'and i1 {still_above}, {below}')}")
         if self.total > 1:
             bits = f.let(f"or i64 %base, {f.load('i64', shape, at.BITS)}")
             odd = f.let(f"and i64 {bits}, {self.total - 1}")
@@ -175,6 +176,7 @@ class Routine:
         tick = f.load("i64", "%M", at.TICK)
         self.stamp = f.let(f"or i64 {f.let(f'shl i64 {tick}, 32')}, {site}")
         self.warp = f.let(f"zext i32 {f.load('i32', '%W', at.WARP_ID)} to i64")
+        self.self_seen = f.let(f"shl i64 {seen_itself(f, self.warp)}, 32")
         self.birth = f.let(f"shl i64 {f.load('i64', '%M', at.BLOCK_TICK)}, 32")
         if self.op != "ld":
             f.call("void", "@flush", ("ptr", "%M"))
@@ -314,7 +316,7 @@ class Routine:
         if self.op == "ld":
             never = f.let(f"icmp ult i64 {wrote}, {self.birth}")
             self.complain(f.let(f"or i1 {clash}, {never}"), cell, who)
-            f.raw(f"store i64 {record_read(f, read, who, self.stamp, self.oldest)}, ptr {r}")
+            f.raw(f"store i64 {record_read(f, read, who, self.stamp, self.oldest, self.self_seen)}, ptr {r}")
         else:
             read_before = clashes(f, read, who, self.oldest)
             self.complain(f.let(f"or i1 {clash}, {read_before}"), cell, who)
@@ -445,8 +447,18 @@ def clashes(f: Function, record: str, who: str, oldest: str) -> str:
     return f.let(f"and i1 {recent}, {f.let(f'or i1 {other}, {several}')}")
 
 
-def record_read(f: Function, read: str, who: str, stamp: str, oldest: str) -> str:
-    """The record of a cell's readers once `who` has read it too."""
+def seen_itself(f: Function, warp: str) -> str:
+    """The tick of the last barrier among the lanes of a warp itself."""
+    place = f.let(f"mul i64 {warp}, {8 * (at.LANES + 1)}")
+    return f.load("i64", f.let(f"getelementptr i8, ptr %M, i64 {place}"), at.ORDER)
+
+
+def record_read(f: Function, read: str, who: str, stamp: str, oldest: str, seen: str) -> str:
+    """The record of a cell's readers once `who` has read it too.
+
+    Readers of the same warp from before its own last barrier (`seen`) need no mention any more: whoever comes after
+    this reader comes after them.
+    """
     recent = f.let(f"icmp uge i64 {read}, {oldest}")
     before = f.let(f"and i64 {read}, 65535")
     other = f.let(f"icmp ne i64 {before}, {who}")
@@ -454,6 +466,8 @@ def record_read(f: Function, read: str, who: str, stamp: str, oldest: str) -> st
     # several readers: of one warp, if the earlier ones were of this warp too
     warp_before = _warp_of(f, before)
     same_warp = f.let(f"icmp eq i64 {warp_before}, {_warp_of(f, who)}")
+    past = f.let(f"and i1 {same_warp}, {f.let(f'icmp ult i64 {read}, {seen}')}")
+    more = f.let(f"and i1 {more}, {f.let(f'xor i1 {past}, true')}")
     many = f.let(f"or i64 {warp_before}, {at.MANY}")
     crowd = f.let(f"select i1 {same_warp}, i64 {many}, i64 {at.MANY_WARPS}")
     readers = f.let(f"select i1 {more}, i64 {crowd}, i64 {who}")
@@ -486,6 +500,7 @@ def flush(cell: int) -> Function:
         number = f.let(f"shl i64 {f.load('i64', site, at.SITE_ID)}, 16")
         stamp = f.let(f"or i64 {f.let(f'shl i64 {tick}, 32')}, {number}")
         first_thread = f.let(f"shl i64 {warp}, 5")
+        seen = f.let(f"shl i64 {seen_itself(f, warp)}, 32")
         many = f.let(f"or i64 {warp}, {at.MANY}")
         distinct = f.let(f"zext i32 {f.load('i32', shape, at.DISTINCT)} to i64")
         with f.count_to(distinct) as i:
@@ -497,7 +512,7 @@ def flush(cell: int) -> Function:
             start = f.let(f"lshr i64 {start}, {cell.bit_length() - 1}")
             with f.count_to(per_lane) as k:
                 r = f.let(f"getelementptr i64, ptr {reads}, i64 {f.let(f'add i64 {start}, {k}')}")
-                f.raw(f"store i64 {record_read(f, f.let(f'load i64, ptr {r}'), who, stamp, oldest)}, ptr {r}")
+                f.raw(f"store i64 {record_read(f, f.let(f'load i64, ptr {r}'), who, stamp, oldest, seen)}, ptr {r}")
     f.store("i64", "0", "%M", at.NOTE_COUNT)
     f.raw("ret void")
     return f

@@ -408,13 +408,36 @@ def bfi(g, i):
     g.write(i.operands[0], g.v.apply(element, make, a, b, c, d))
 
 
+_PRMT_ROWS = {  # which of the 8 bytes each result byte takes, by the selector's low two bits
+    "f4e": lambda s: [s, s + 1, s + 2, s + 3],
+    "b4e": lambda s: [s, (s - 1) % 8, (s - 2) % 8, (s - 3) % 8],
+    "rc8": lambda s: [s] * 4,
+    "ecl": lambda s: [max(s, n) for n in range(4)],
+    "ecr": lambda s: [min(s, n) for n in range(4)],
+    "rc16": lambda s: [2 * (s & 1), 2 * (s & 1) + 1] * 2,
+}
+
+
 @on("prmt")
 def prmt(g, i):
-    if len(i.parts) > 2:
-        raise g.unsupported("only the default mode of prmt")
     a, b, c = operands(g, i, "i32", "i32", "i32")
+    mode = i.parts[2] if len(i.parts) > 2 else ""
+    if mode and mode not in _PRMT_ROWS:
+        raise g.unsupported(f"mode .{mode}")
+
+    def nibbles(up, selector):
+        """The default mode's selector for a special mode: a table of four, packed into shifts."""
+        if not mode:
+            return selector
+        rows = [sum(byte << 4 * n for n, byte in enumerate(_PRMT_ROWS[mode](s))) for s in range(4)]
+        low = up.op("and", "i32", selector, up.const("i32", 3))
+        out = up.const("i32", rows[0])
+        for s in (1, 2, 3):
+            out = up.select(up.op("icmp eq", "i32", low, up.const("i32", s)), "i32", up.const("i32", rows[s]), out)
+        return out
 
     def make(up, low, high, selector):
+        selector = nibbles(up, selector)
         both = up.op("shl", "i64", up.cast("zext", "i32", high, "i64"), up.const("i64", 32))
         both = up.op("or", "i64", both, up.cast("zext", "i32", low, "i64"))
         out = up.const("i32", 0)
