@@ -289,8 +289,9 @@ def convert(target: str, source: str, flags, bits: int) -> int:
     bits = flushed(bits, source, flags)
     value = decode(bits, source)
     if target[0] != "f":
-        if math.isnan(value):
-            return 0
+        if math.isnan(value):  # PTX ISA 9.0
+            width = int(target[1:])
+            return 1 << (width - 1) if width == 64 or source == "f64" else 0
         if math.isinf(value):
             return _clamped(10**30 if value > 0 else -(10**30), target)
         return _clamped(_to_integer(Fraction(value), flags), target)

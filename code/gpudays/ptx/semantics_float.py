@@ -516,7 +516,12 @@ def _float_to_integer(g, value: Value, to: str, source: str, modifiers: set[str]
         short = {"float": "f32", "double": "f64"}[element]
         lanes = "v32" if up.wide else ""
         function = f"@llvm.{name}.{lanes}{target}.{lanes}{short}"
-        return up.f.call(up.type(target), function, (up.type(element), x))  # clamps; NaN gives 0, as PTX says
+        out = up.f.call(up.type(target), function, (up.type(element), x))  # clamps; NaN gives 0
+        if BITS[target] < 64 and source != "f64":
+            return out
+        # PTX ISA 9.0, cvt: a NaN out of f64, or into 64 bits, becomes the top bit alone.
+        top_bit = up.const(target, str(-(1 << (BITS[target] - 1))))
+        return up.select(up.op("fcmp uno", element, x, x), target, top_bit, out)
 
     return g.v.apply(target, make, value)
 

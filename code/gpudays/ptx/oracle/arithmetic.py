@@ -527,13 +527,18 @@ def _saturate(a, target):
 
 
 def _float_to_int(op, a, target):
-    """Round as asked; what does not fit takes the nearest integer that does, NaN becomes 0."""
+    """Round as asked; what does not fit takes the nearest integer that does.
+
+    NaN becomes 0, but the top bit alone where the source is f64 or the target has 64 bits (PTX ISA 9.0).
+    """
     whole = next(_TO_INTEGER[f] for f in _TO_INTEGER if f in op.flags)(a.astype(np.float64))
     limits = np.iinfo(target)
     below, above = whole <= limits.min, whole >= float(limits.max)
     inside = np.where(below | above | np.isnan(whole), 0.0, whole).astype(target)
     out = np.where(above, target.type(limits.max), np.where(below, target.type(limits.min), inside))
-    return np.where(np.isnan(a), target.type(0), out)
+    bits = 8 * target.itemsize
+    not_a_number = 1 << (bits - 1) if bits == 64 or a.dtype.itemsize == 8 else 0
+    return np.where(np.isnan(a), np.array(not_a_number, f"u{target.itemsize}").view(target), out)
 
 
 def _float_to_float(op, a, target):
