@@ -233,6 +233,14 @@ class Session:
         """This page's card: the machine's own, or the one whose figures are shipped."""
         return Evidence(self.measured, self.machine.card_name, l2_bytes=self.machine.l2_bytes)
 
+    def on_card(self) -> Evidence:
+        """What only a card can count: this machine's where its counters were read, else the shipped card's, named so."""
+        own = Evidence(self.measured, self.machine.card_name, ("live", "shipped"), self.machine.l2_bytes)
+        if own.sizes(metrics.L2_HIT_RATE):
+            return own
+        theirs = self.machine.shipped_figures
+        return Evidence(self.measured, theirs.card, ("shipped",), int((theirs.machine or {}).get("l2_bytes", 0)))
+
     def published(self) -> Evidence:
         """Someone else's card."""
         return Evidence(self.measured, self.machine.published_card, ("published",), self.machine.published_l2_bytes)

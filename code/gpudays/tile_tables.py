@@ -47,8 +47,8 @@ def fell(counted: Evidence, on_card: Evidence, before: str, after: str, sizes: S
     """How many times fewer of each thing the second kernel needs: a row for each, a column for each size, and sources.
 
     Args:
-        counted: what addresses decide, traced or live.
-        on_card: one card's own figures, live or shipped.
+        counted: what addresses decide, traced or live, and the times of the page's card.
+        on_card: what only a card can count, live or shipped.
         before, after: the two kernels.
         sizes: as the table has them.
     """
@@ -59,7 +59,7 @@ def fell(counted: Evidence, on_card: Evidence, before: str, after: str, sizes: S
         "sectors that the L1 did not have": (on_card, _past_l1),
         "bytes read from DRAM": (on_card, _sum_of(metrics.DRAM_READ)),
         "memory instructions, global and shared": (on_card, _sum_of(*THROUGH_THE_PIPE)),
-        "time": (on_card, _sum_of(metrics.TIME)),
+        "time": (counted, _sum_of(metrics.TIME)),
     }
     lines, sizes = [], list(dict.fromkeys(sizes))
     for name, (evidence, figure) in rows.items():
