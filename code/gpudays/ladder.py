@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpudays import gpu, ladder_tables, measurements, metrics, profiler, profiles, verify
+from gpudays import gpu, ladder_files, ladder_tables, measurements, metrics, profiler, profiles, verify
 from gpudays.course import day44, tiles
 from gpudays.course.evidence import Evidence
 from gpudays.course.steps import DAY43, DAY44, Size, Step, label, square
@@ -29,6 +29,7 @@ class Ladder(Session):
     def __init__(self, machine: Machine) -> None:
         super().__init__(DAY44, machine)
         self.learn(_counters_only(profiles.shipped(DAY43.profiles).table))
+        self.learn(ladder_files.sweep_times(profiles.folder(DAY44.profiles), machine.shipped_figures.card))
         self.first_steps = Runs(first_steps_source(), DAY43)
         self.traced = measurements.empty()
 
@@ -163,6 +164,11 @@ class Ladder(Session):
         runs = Runs(tiles.with_tiles(source, day44.REGISTERS, cut), DAY44)
         self._check(runs, day44.REGISTERS, size)
         return self._times(day44.swept(patch), size, runs.time(day44.REGISTERS, size))
+
+
+def public_kernels() -> pd.DataFrame:
+    """How kernels that others published did on the course's card, beside what they claim for their own."""
+    return ladder_files.public_kernels(profiles.folder(DAY44.profiles))
 
 
 def start() -> Ladder:

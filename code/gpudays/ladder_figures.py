@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from gpudays import metrics
 from gpudays.course import day44
 from gpudays.course.day44_predictions import fraction
 from gpudays.course.evidence import Evidence
+from gpudays.course.steps import Step
 from gpudays.figures import BLACK, BLUE, GREEN, MARKED, ORANGE, PURPLE, SKY, VERMILION, Picture, _clean
 from gpudays.tables import Shown
 
@@ -28,7 +30,12 @@ ALT = {
         "Left, how busy the FP32 pipe and the issue slots were in steps 3 to 6; right, stacked bars of what the warps "
         "waited for in each step, the largest reasons named."
     ),
+    "travelled": (
+        "For six public kernels two points on a line: the fraction of cuBLAS that its author claims, and the smaller "
+        "one that it reached on another card."
+    ),
 }
+LABEL = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 MOST_REASONS = 6  # stall reasons that get a colour of their own; the rest are summed
 
 
@@ -48,7 +55,10 @@ def ladder(evidence: Evidence, sizes: Sequence[int] = day44.LADDER_SIZES) -> Pic
             axis.plot(range(len(steps)), shares, style, marker=marker, color=colour, markersize=7, label=f"N = {n}")
             last = dict(enumerate(shares))
     for place, share in last.items():
-        axis.annotate(f"{share:.2f}", (place, share), (0, 9), textcoords="offset points", ha="center", fontsize=10)
+        above = (0, 11) if place != 2 else (16, -14)  # clear of the steep part of the lines
+        axis.annotate(
+            f"{share:.2f}", (place, share), above, textcoords="offset points", ha="center", fontsize=10, bbox=LABEL
+        )
     axis.axhline(1, color=BLACK, linewidth=1.2)
     axis.text(-0.25, 1.015, "cuBLAS, FP32, TF32 off", fontsize=9.5)
     axis.set_xticks(range(len(steps)), [f"step {step.number}\n{_two_lines(step.title)}" for step in steps], fontsize=9)
@@ -126,7 +136,7 @@ def waits(evidence: Evidence, n: int) -> Picture:
     """Pipes and stall reasons of steps 3 to 6 at one size."""
     picture = Picture("waits", (9.6, 4.6), ALT["waits"])
     left, right = picture.subplots(1, 2, width_ratios=(4, 5))
-    steps = day44.STEPS[2:]
+    steps = _counted(evidence, n)
     names = [f"step {step.number}" for step in steps]
     at = np.arange(len(steps))
     for place, (metric, name, look) in enumerate(
@@ -150,7 +160,7 @@ def waits(evidence: Evidence, n: int) -> Picture:
 
 def _stacked(axis: Axes, evidence: Evidence, n: int) -> None:
     """Warps that waited per instruction issued, by reason, a bar per step."""
-    steps = day44.STEPS[2:]
+    steps = _counted(evidence, n)
     table = {
         reason.replace("_", " "): np.nan_to_num([_value(evidence, step.kernel, n, name) for step in steps])
         for reason, name in metrics.STALLS.items()
@@ -171,11 +181,54 @@ def _stacked(axis: Axes, evidence: Evidence, n: int) -> None:
     _titled(axis, evidence.origin(day44.KERNELS, [n], metrics.STALLS["wait"]), f"stall reasons, N = {n}")
 
 
+def _counted(evidence: Evidence, n: int) -> list[Step]:
+    """Steps 3 to 6, without those of which no counter is there at this size."""
+    steps = day44.STEPS[2:]
+    return [s for s in steps if evidence.get(s.kernel, n, metrics.FMA_PIPE)] or list(steps)
+
+
 def _largest(table: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The reasons with most waiting over all steps, largest first, and the rest as one."""
     ranked = sorted(table, key=lambda reason: -table[reason].sum())
     named = {reason: table[reason] for reason in ranked[:MOST_REASONS]}
     return named | {"all others": sum(table[reason] for reason in ranked[MOST_REASONS:])}
+
+
+def travelled(public: pd.DataFrame, evidence: Evidence) -> Picture:
+    """Fractions of cuBLAS that authors claim on their cards, beside what was measured on another; and step 6 there.
+
+    Args:
+        public: the session's ``public_kernels``.
+        evidence: of the card whose step 6 is drawn for comparison, if it is the same card.
+    """
+    picture = Picture("travelled", (9.6, 4.6), ALT["travelled"])
+    axis = picture.subplots()
+    table = public.dropna(subset="claimed").sort_values("here")
+    at = np.arange(len(table))
+    axis.hlines(at, table["here"], table["claimed"], color="#999999", linewidth=2)
+    axis.plot(
+        table["claimed"],
+        at,
+        "D",
+        markersize=8,
+        color=ORANGE,
+        markeredgecolor=BLACK,
+        label="claimed, on the author's card",
+    )
+    card = table["card"].iloc[0] if len(table) else ""
+    axis.plot(table["here"], at, "o", markersize=9, color=BLUE, label=f"measured, {card}")
+    axis.set_yticks(at, table["kernel"])
+    n = int(table["n"].iloc[0]) if len(table) else 0
+    if evidence.card == card and (ours := fraction(evidence, day44.WARPS, n)):
+        axis.axvline(ours, color=GREEN, linestyle="--", label=f"step 6, {ours:.2f}")
+    axis.axvline(1, color=BLACK, linewidth=1.2)
+    axis.set(xlabel=f"fraction of cuBLAS's speed, N = {n}", ylim=(-0.6, len(table) - 0.4))
+    axis.grid(axis="x", color="#D0D0D0", linewidth=0.6)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    _titled(axis, f"published claims; shipped, {card}", "source")
+    picture.legend(loc="outside lower center", ncols=3, frameon=False)
+    return picture
 
 
 def _value(evidence: Evidence, kernel: str, n: int, metric: str) -> float:
