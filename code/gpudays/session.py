@@ -234,7 +234,7 @@ class Session:
         return Evidence(self.measured, self.machine.card_name, l2_bytes=self.machine.l2_bytes)
 
     def on_card(self) -> Evidence:
-        """What only a card can count: this machine's where its counters were read, else the shipped card's, named so."""
+        """What only a card can count: this machine's where its counters were read, else the shipped card's."""
         own = Evidence(self.measured, self.machine.card_name, ("live", "shipped"), self.machine.l2_bytes)
         if own.sizes(metrics.L2_HIT_RATE):
             return own
