@@ -1,7 +1,6 @@
 """Tracing room: CUDA C++ source and a launch go in, counters and findings come out; no GPU is needed.
 
-Compiles with NVRTC (compiler.py) and runs the PTX (ptx/). What a card would refuse is refused here, and one thing more:
-an array whose elements are not what the kernel's pointer says.
+Compiles with NVRTC (compiler.py), refuses what a card would refuse or misread (launches.py) and runs the PTX (ptx/).
 """
 
 from __future__ import annotations
@@ -11,20 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
-from gpudays import compiler
+from gpudays import compiler, launches
 from gpudays.ptx import engine
-from gpudays.ptx.model import Finding, LaunchError
+from gpudays.ptx.model import Finding
 from gpudays.signatures import KernelSignature
-
-REGISTERS_PER_BLOCK = 65536  # NVIDIA, "CUDA C++ Programming Guide", "Technical Specifications per Compute Capability"
-_KINDS = {
-    "float": ("f", 4), "double": ("f", 8), "__half": ("f", 2), "int": ("i", 4), "unsigned int": ("i", 4),
-    "short": ("i", 2), "unsigned short": ("i", 2), "long": ("i", 8), "unsigned long": ("i", 8), "long long": ("i", 8),
-    "unsigned long long": ("i", 8), "uint": ("i", 4),
-}  # fmt: skip
 
 
 @dataclass
@@ -96,10 +87,8 @@ def trace(
     program = compiler.compile(source, arch, tuple(options), (name,))
     signature = program.kernel(name)
     names = parameter_names(source, signature)
-    engine.check_count(signature.mangled, len(signature.params), args)
-    check_types(signature, args, names)
-    size = engine.block_size(block)
-    check_registers(program, signature, size, arch)
+    launches.check_launch(program, signature, grid, block, shared_bytes)
+    launches.check_arguments(signature, args)
     done = engine.execute(
         program.ptx, signature.mangled, grid, block, args, shared_bytes, blocks, budget, check_races, names
     )
@@ -123,51 +112,3 @@ def parameter_names(source: str, signature: KernelSignature) -> list[str]:
         if len(found) == len(signature.params) and all(found):
             return [m[1] for m in found]
     return [""] * len(signature.params)
-
-
-def check_types(signature: KernelSignature, args: Sequence, names: Sequence[str] = ()) -> None:
-    """Raise LaunchError where an array's elements are not what the kernel's pointer points to.
-
-    A kernel reads raw bytes: float64 data behind a `float*` is not converted, and no address is out of bounds either.
-    """
-    for n, (param, value) in enumerate(zip(signature.params, args, strict=True)):
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu" or value.itemsize == 1:
-            continue
-        scalar = re.sub(r"(?<=[a-z])[234]$", "", param.element)
-        scalar = {"uint": "unsigned int", "ushort": "unsigned short", "longlong": "long long"}.get(scalar, scalar)
-        if scalar not in _KINDS:
-            continue
-        kind, width = _KINDS[scalar]
-        given = "f" if value.dtype.kind == "f" else "i"
-        if (given, value.itemsize) != (kind, width):
-            label = names[n] if n < len(names) and names[n] else f"argument {n}"
-            raise LaunchError(
-                f"{label} of {signature.name} is declared {param.declared}, the array holds {value.dtype}: the kernel "
-                f"would read its bytes as {width}-byte elements. Convert it first: array.astype(np.{_numpy(scalar)})"
-            )
-
-
-def _numpy(scalar: str) -> str:
-    kind, width = _KINDS[scalar]
-    return {"f": "float", "i": "uint" if scalar.startswith("u") else "int"}[kind] + str(8 * width)
-
-
-def check_registers(program: compiler.Program, signature: KernelSignature, threads: int, arch: str) -> None:
-    """Raise LaunchError where the kernel needs more registers than a block of this size can have.
-
-    Registers come from ptxas, which NVRTC runs when it compiles for a real architecture. Blocks of up to 256 threads
-    always fit: a thread has at most 255 registers.
-    """
-    if threads <= REGISTERS_PER_BLOCK // 256 or threads > engine.MAX_THREADS:
-        return
-    needs = program.resources(arch).get(signature.name)
-    if needs is None:
-        return
-    per_warp = -(-needs.registers * 32 // 256) * 256  # registers are handed out per warp, 256 at a time
-    total = -(-threads // 32) * per_warp
-    if total > REGISTERS_PER_BLOCK:
-        raise LaunchError(
-            f"{signature.name} needs {needs.registers} registers per thread on {arch}: {threads} threads want {total}, "
-            f"a block has {REGISTERS_PER_BLOCK} (too many resources requested for launch). Write "
-            f"__launch_bounds__({threads}) before the kernel's name, or launch smaller blocks"
-        )

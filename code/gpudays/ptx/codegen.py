@@ -66,6 +66,7 @@ class Code:
     function: Function
     sites: list[Site] = field(default_factory=list)
     routines: set[tuple[str, str, int, int]] = field(default_factory=set)
+    directed: set[tuple[str, str]] = field(default_factory=set)
     atomics: set[tuple[str, str, str, str, str]] = field(default_factory=set)
     warp_bytes: int = 0
 
@@ -392,6 +393,15 @@ class Generator:
             "void", f'@"{op}.{space}.{what}.{kind}"', ("ptr", "%M"), ("ptr", "%W"), ("ptr", site), ("i64", base),
             ("ptr", delta), ("ptr", cell), ("i32", self.mask()),
         )  # fmt: skip
+
+    def directed(self, what: str, mode: str, *values: Value) -> Value:
+        """float64 arithmetic in a rounding mode of its own (directed_ir.py)."""
+        self.code.directed.add((what, mode))
+        kind = vec("i64" if what.endswith("itofp") else "double")
+        result = self.f.call(vec("double"), f'@"{what}.{mode}"', *((kind, self.v.wide(v)) for v in values))
+        if all(v.scalar is not None for v in values):
+            return Value("double", scalar=self.f.let(f"extractelement {vec('double')} {result}, i32 0"))
+        return Value("double", vector=result)
 
     def uniform_address(self, operand: Operand) -> bool:
         """Whether all lanes certainly have the same address."""

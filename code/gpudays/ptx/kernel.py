@@ -14,6 +14,7 @@ from gpudays.ptx import (  # noqa: F401  (they register themselves)
     cfg,
     codegen,
     dataflow,
+    directed_ir,
     inline,
     ir,
     memory_ir,
@@ -166,6 +167,7 @@ def _assemble(code: codegen.Code, plan: codegen.Plan) -> str:
     functions.append(memory_ir.flush(plan.cell))
     frame = plan.local_bytes
     functions += [memory_ir.access_routine(*r, plan.cell, plan.checks, frame) for r in sorted(wanted)]
+    functions += [directed_ir.directed(*d) for d in sorted(code.directed)]
     for op, space, what, kind, element in sorted(code.atomics):
         spaces = ("global", "shared", "local", "generic") if space == "generic" else (space,)
         for s in spaces:

@@ -234,7 +234,7 @@ def add_mul(g, i) -> None:
     if mode == "rn":
         return _finish(g, i, g.v.apply(element, lambda up, x, y: up.op(what, element, x, y), *values))
     if element == "double":
-        raise g.unsupported(f"rounding .{mode} in float64")
+        return _finish(g, i, g.directed(what, mode, *values))
 
     def make(up, x, y):
         x, y = up.cast("fpext", "float", x, "double"), up.cast("fpext", "float", y, "double")
@@ -263,7 +263,7 @@ def fma(g, i) -> None:
     if mode == "rn":
         return _finish(g, i, g.v.apply(element, lambda up, x, y, z: up.call("fma", element, x, y, z), *values))
     if element == "double":
-        raise g.unsupported(f"rounding .{mode} in float64")
+        return _finish(g, i, g.directed("fma", mode, *values))
 
     def make(up, x, y, z):
         x, y, z = (up.cast("fpext", "float", v, "double") for v in (x, y, z))
@@ -287,8 +287,10 @@ def div(g, i) -> None:
     kind, values = _arguments(g, i, 2)
     element = ELEMENTS[kind]
     mode = _mode(i)
-    if i.parts[0] != "div" or kind.startswith("f16") or (mode != "rn" and element == "double"):
+    if i.parts[0] != "div" or kind.startswith("f16"):
         raise g.unsupported()
+    if mode != "rn" and element == "double":
+        return _finish(g, i, g.directed("fdiv", mode, *values))
     if mode != "rn":
 
         def make(up, x, y):
@@ -363,8 +365,12 @@ def roots(g, i) -> None:
     kind, values = _arguments(g, i, 1)
     element = ELEMENTS[kind]
     mode = _mode(i)
-    if kind.startswith("f16") or (mode != "rn" and (element == "double" or i.parts[0] == "rsqrt")):
+    if kind.startswith("f16") or (mode != "rn" and i.parts[0] == "rsqrt"):
         raise g.unsupported()
+    if mode != "rn" and element == "double":
+        one = Value("double", scalar="1.0")
+        what, values = ("sqrt", values) if i.parts[0] == "sqrt" else ("fdiv", [one, *values])
+        return _finish(g, i, g.directed(what, mode, *values))
 
     def make(up, x):
         one = up.const(element, "1.0")
@@ -531,21 +537,21 @@ def _integer_to_float(g, value: Value, to: str, source: str, modifiers: set[str]
     what = "sitofp" if source.startswith("s") else "uitofp"
     element = ELEMENTS[source]
     target = {"f16": "float"}.get(to, ELEMENTS[to])
+    if target == "double" and BITS[element] == 64 and mode != "rn":
+        return g.directed(what, mode, value)
 
     def make(up, x):
         if mode == "rn" or (target == "double" and BITS[element] <= 32):
             out = up.cast(what, element, x, target)
         elif target == "float" and BITS[element] <= 32:
             out = narrow(up, up.cast(what, element, x, "double"), mode)
-        elif target == "float":
+        else:
             high = up.op("ashr" if what == "sitofp" else "lshr", element, x, up.const(element, 32))
             low = up.op("and", element, x, up.const(element, 0xFFFFFFFF))
             high = up.op(
                 "fmul", "double", up.cast(what, element, high, "double"), up.const("double", "0x41F0000000000000")
             )
             out = narrow(up, sum_to_odd(up, high, up.cast("uitofp", element, low, "double")), mode)
-        else:
-            raise g.unsupported(f"rounding .{mode} of a 64-bit integer to float64")
         if to == "f16":
             if BITS[element] > 16:
                 raise g.unsupported("a wide integer to f16")
