@@ -1,15 +1,28 @@
 // Day 44: C = A·B (square, row-major, float) from one output per thread to a kernel beside cuBLAS, one idea per step.
 //
-//     nvcc -std=c++17 -O3 -arch=sm_75 -lineinfo -o matmul_registers matmul_registers.cu -lcublas
-//     ./matmul_registers
+//     nvcc -std=c++17 -O3 -arch=native -lineinfo -DWITH_CUBLAS -o matmul_registers matmul_registers.cu -lcublas
+//     ./matmul_registers [N ...] [--csv FILE]
 //
+// steps 1 to 3                 Day 43's kernels
 // step 4  matmulRegisterTile   each thread computes a patch of outputs in registers, from larger shared tiles
 // step 5  matmulVectorLoads    step 4 moving 128 bits at a time: global loads, shared reads, stores
-// step 6  matmulWarpTiled      step 5 with warp tiles, and the next shared tiles on their way while this one is used
+// step 6  matmulWarpTiled      step 5 with warp tiles, and the next shared tiles on their way while these are used
+//         matmulWarpTiledSmall the same with smaller tiles, for matrices that would leave multiprocessors idle
 //
-// Blocks are one-dimensional, (bm / tm) · (bn / tn) threads; the grid has one block per tile: x over columns, y over rows.
+// Blocks of steps 4 to 6 are one-dimensional, (bm / tm) · (bn / tn) threads; the grid has one block per tile of C: x over
+// the columns, y over the rows.
 
 #include <cstdio>
+#include <string>
+#include <vector>
+
+#define main day43Main  // its kernels and its TILE, not its program
+#include "../day43-matmul-1/matmul_steps.cu"
+#undef main
+
+#ifdef WITH_CUBLAS
+#include "../common/cublas.cuh"
+#endif
 
 // page: begin kernels
 // ---- Step 4: a patch of outputs per thread -------------------------------------------------------------------------
@@ -51,16 +64,23 @@ __device__ void registerTile(const float* __restrict__ a, const float* __restric
 
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
+            // Registers have no addresses: loops over the patch must be unrolled, or it moves to local memory.
             float fromA[TM], fromB[TN];
+#pragma unroll
             for (int i = 0; i < TM; ++i) fromA[i] = tileA[y + i * ROWS][k];
+#pragma unroll
             for (int j = 0; j < TN; ++j) fromB[j] = tileB[k][x + j * COLS];
+#pragma unroll
             for (int i = 0; i < TM; ++i)
+#pragma unroll
                 for (int j = 0; j < TN; ++j) sum[i][j] += fromA[i] * fromB[j];
         }
         __syncthreads();
     }
     c += blockRow * n + blockCol;
+#pragma unroll
     for (int i = 0; i < TM; ++i)
+#pragma unroll
         for (int j = 0; j < TN; ++j) {
             const int row = y + i * ROWS, col = x + j * COLS;
             if (row < rows && col < cols) c[row * n + col] = sum[i][j];
@@ -187,17 +207,17 @@ constexpr __host__ __device__ WarpTiles warpTiles(int arch) {
 #ifdef WARP_TILES
     return {WARP_TILES};
 #endif
-    if (arch >= 90) return {128, 256, 8, 64, 64, 16, 8, 3, 1};  // tuned on an H200
-    if (arch >= 80) return {128, 256, 8, 64, 64, 16, 8, 3, 1};  // by the resource report: no spill
-    return {128, 128, 8, 32, 64, 8, 8, 2, 2};                   // by the resource report: no spill, 2 blocks fit
+    if (arch >= 90) return {128, 256, 8, 32, 128, 16, 8, 3, 1};  // tuned on an H200
+    if (arch >= 80) return {128, 256, 8, 32, 128, 16, 8, 3, 1};  // by the resource report: no spill
+    return {128, 128, 8, 32, 64, 8, 8, 2, 2};                    // by the resource report: no spill, 2 blocks fit
 }
 
-// And for matrices so small that such large tiles would leave multiprocessors without work.
+// And for matrices so small that blocks with the large tiles would not even occupy three quarters of the multiprocessors.
 constexpr __host__ __device__ WarpTiles smallWarpTiles(int arch) {
 #ifdef SMALL_WARP_TILES
     return {SMALL_WARP_TILES};
 #endif
-    if (arch >= 80) return {64, 128, 8, 32, 64, 8, 8, 3, 3};
+    if (arch >= 80) return {64, 64, 8, 32, 32, 8, 4, 4, 4};
     return {64, 64, 8, 32, 32, 8, 4, 2, 4};
 }
 
@@ -349,7 +369,7 @@ __device__ void warpTiled(const float* __restrict__ a, const float* __restrict__
             for (int i = 0; i < TM; ++i)
 #pragma unroll
                 for (int step = 0; step < TN; ++step) {
-                    const int j = i % 2 == 0 ? step : TN - 1 - step;
+                    const int j = i % 2 == 1 ? step : TN - 1 - step;
                     sum[i][j] += fromA[k % 2][i] * fromB[k % 2][j];
                 }
         }
@@ -395,7 +415,135 @@ matmulWarpTiledSmall(const float* __restrict__ a, const float* __restrict__ b, f
 }
 // page: end kernels
 
-int main() {
-    std::fprintf(stderr, "matmul_registers: the checks and the timing are not written yet\n");
-    return 1;
+namespace {
+
+// A kernel of the ladder, its block and the tile of C that a block computes.
+struct Rung {
+    int step;
+    std::string name;
+    Kernel kernel;
+    dim3 block;
+    int bm, bn;
+
+    void operator()(const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& c, int n) const {
+        kernel<<<dim3((n + bn - 1) / bn, (n + bm - 1) / bm), block>>>(a.data(), b.data(), c.data(), n);
+        CUDA_CHECK(cudaGetLastError());
+    }
+};
+
+struct PatchTiles {
+    int bm, bn, bk, tm, tn;
+    unsigned threads() const { return (bm / tm) * (bn / tn); }
+};
+
+// The architecture whose row of the launch table a kernel was compiled with: that of its PTX, which on a newer card is
+// not the card's own.
+int compiledFor(Kernel kernel) {
+    cudaFuncAttributes attributes;
+    CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+    return attributes.ptxVersion;
+}
+
+std::vector<Rung> ladder() {
+    const dim3 square(TILE, TILE);
+    const PatchTiles step4{REGISTER_TILES}, step5{VECTOR_TILES};
+    const WarpTiles large = warpTiles(compiledFor(matmulWarpTiled));
+    const WarpTiles small = smallWarpTiles(compiledFor(matmulWarpTiledSmall));
+    return {
+        {1, "matmulStridedRows", matmulStridedRows, square, TILE, TILE},  // x over rows: a square grid is the same
+        {2, "matmulCoalescedCols", matmulCoalescedCols, square, TILE, TILE},
+        {3, "matmulTiled", matmulTiled, square, TILE, TILE},
+        {4, "matmulRegisterTile", matmulRegisterTile, step4.threads(), step4.bm, step4.bn},
+        {5, "matmulVectorLoads", matmulVectorLoads, step5.threads(), step5.bm, step5.bn},
+        {6, "matmulWarpTiled", matmulWarpTiled, unsigned(large.threads()), large.bm, large.bn},
+        {6, "matmulWarpTiledSmall", matmulWarpTiledSmall, unsigned(small.threads()), small.bm, small.bn},
+    };
+}
+
+bool checkLadder(const std::vector<Rung>& rungs, int n) {
+    const Size size{n, n, n};
+    const std::vector<float> a = randomMatrix(n, n, 1), b = randomMatrix(n, n, 2);
+    const DeviceMatrix deviceA(n, n, a), deviceB(n, n, b);
+    const Reference reference = referenceProduct(a, b, size);
+
+    bool allMatch = true;
+    for (const Rung& rung : rungs) {
+        DeviceMatrix c(n, n);
+        c.fillNaN();
+        rung(deviceA, deviceB, c, n);
+        CUDA_CHECK(cudaDeviceSynchronize());
+        allMatch &= matches(rung.name.c_str(), size, c.toHost(), reference);
+    }
+    return allMatch;
+}
+
+// One row of the table; without cuBLAS `ceiling` is 0 and the fraction stays empty.
+void addRow(Table& shown, Table& csv, const std::string& step, const std::string& name, int n, const Timing& timing,
+            double ceiling, const std::string& card) {
+    const std::string side = std::to_string(n), rate = fixed(gflops({n, n, n}, timing.median), 1);
+    const std::string fraction = ceiling > 0 ? fixed(ceiling / timing.median, 4) : "";
+    shown.add({side, step, name, fixed(timing.median, 4), fixed(timing.min, 4), fixed(timing.max, 4), rate, fraction});
+    csv.add({name, step, side, side, side, fixed(timing.median, 6), fixed(timing.min, 6), fixed(timing.max, 6), rate,
+             fraction, card});
+}
+
+void timeLadder(const std::vector<Rung>& rungs, int n, const std::string& card, Table& shown, Table& csv) {
+    const DeviceMatrix a(n, n, randomMatrix(n, n, 1)), b(n, n, randomMatrix(n, n, 2)), c(n, n);
+    double ceiling = 0;
+#ifdef WITH_CUBLAS
+    const CublasSgemm cublas;
+    const Timing library = timeLaunches([&] { cublas(a.data(), b.data(), c.data(), {n, n, n}); });
+    ceiling = library.median;
+#endif
+    for (const Rung& rung : rungs) {
+        const Timing timing = timeLaunches([&] { rung(a, b, c, n); });
+        addRow(shown, csv, std::to_string(rung.step), rung.name, n, timing, ceiling, card);
+    }
+#ifdef WITH_CUBLAS
+    addRow(shown, csv, "", "cuBLAS", n, library, ceiling, card);
+#endif
+}
+
+const char LADDER_USAGE[] =
+    "usage: matmul_registers [N ...] [--csv FILE]\n"
+    "  N           sizes to check and time (512 1024 2048 4096); steps 4, 5 and 6 at the first are what\n"
+    "              `ncu -k regex:'matmul(Register|Vector|Warp)' --launch-count 3` sees\n"
+    "  --csv FILE  write the table there as well\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::vector<int> sizes;
+    std::string csvPath;
+    for (int i = 1; i < argc; ++i) {
+        const std::string argument = argv[i];
+        if (argument == "--help" || argument == "-h") {
+            std::fputs(LADDER_USAGE, stdout);
+            return EXIT_SUCCESS;
+        } else if (argument == "--csv") {
+            csvPath = valueOf(argc, argv, i, LADDER_USAGE);
+        } else {
+            sizes.push_back(positiveInt("N", argv[i], LADDER_USAGE));
+            requireLaunchable({sizes.back(), sizes.back(), sizes.back()}, TILE, LADDER_USAGE);
+        }
+    }
+    if (sizes.empty()) sizes = {512, 1024, 2048, 4096};
+
+    const cudaDeviceProp device = requireDevice();
+    describeDevice(device);
+    const std::vector<Rung> rungs = ladder();
+
+    // Everything is checked before anything is timed, also at sizes that no tile divides.
+    bool allMatch = true;
+    for (const int n : sizes) allMatch &= checkLadder(rungs, n);
+    for (const int n : {1, 17, 130, 260, 513}) allMatch &= checkLadder(rungs, n);
+    if (!allMatch) return EXIT_FAILURE;
+    std::printf("all kernels match the CPU at every size\n\n");
+
+    Table shown({"N", "step", "kernel", "median ms", "min ms", "max ms", "GFLOP/s", "of cuBLAS"});
+    Table csv({"kernel", "step", "m", "n", "k", "ms_median", "ms_min", "ms_max", "gflops", "fraction_of_cublas", "card"});
+    for (const int n : sizes) timeLadder(rungs, n, device.name, shown, csv);
+    shown.print();
+    if (!csvPath.empty()) csv.writeCsv(csvPath);
+    return EXIT_SUCCESS;
 }
