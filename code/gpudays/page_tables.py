@@ -12,6 +12,7 @@ from gpudays.compiler import Program
 from gpudays.course import evidence as ev
 from gpudays.course import predictions
 from gpudays.course.evidence import Evidence
+from gpudays.course.models import flops
 from gpudays.course.steps import Day, Size, Step, label
 from gpudays.tables import Shown
 
@@ -23,6 +24,7 @@ SIX_ROWS = (
     ("L2 hit rate", "%", metrics.L2_HIT_RATE),
     ("DRAM read and written", "MB", metrics.DRAM_BYTES),
 )
+TIMES = (metrics.TIME, metrics.TIME_MIN, metrics.TIME_MAX)
 COUNTS = (ev.REQUESTS, ev.SECTORS)
 NOTHING = "nothing: {what} of a card are not here. On a GPU host, `gpudays profile {day}` makes them"
 
@@ -37,14 +39,14 @@ def resources(program: Program, day: Day, archs: Sequence[str]) -> Shown:
             threads = step.block[0] * step.block[1]
             held = occupancy.occupancy(arch, threads, used.registers, used.shared_bytes + step.shared_bytes)
             spilled = used.spill_stores + used.spill_loads
-            limit = " and ".join(held.limited_by)
+            limit = ", ".join(held.limited_by)
             rows.append((step.kernel, arch, used.registers, used.shared_bytes, spilled, held.percent, limit))
-    columns = ["kernel", "architecture", "registers", "shared bytes", "spilled bytes", "occupancy, %", "limited by"]
+    columns = ["kernel", "arch", "registers", "shared, B", "spilled, B", "occupancy, %", "limited by"]
     return Shown(pd.DataFrame(rows, columns=columns), "compiled here, ptxas's own report", {"occupancy, %": ".0f"})
 
 
 def times(evidence: Evidence, day: Day, sizes: Sequence[Size], how: str) -> Shown:
-    """Median, fastest and slowest time, GFLOP/s, loads per thread and sectors per request (on paper).
+    """Average, fastest and slowest time, and GFLOP/s.
 
     Args:
         evidence: one card's.
@@ -54,22 +56,15 @@ def times(evidence: Evidence, day: Day, sizes: Sequence[Size], how: str) -> Show
     rows = []
     for size in sizes:
         for step in day.steps:
-            found = [
-                evidence.get(step.kernel, label(size), m) for m in (metrics.TIME, metrics.TIME_MIN, metrics.TIME_MAX)
-            ]
+            found = [evidence.get(step.kernel, label(size), metric) for metric in TIMES]
             if found[0] is None:
                 continue
-            median, low, high = (figure.value if figure else float("nan") for figure in found)
-            m, n, k = size
-            rate = 2 * m * n * k / median / 1e6
-            loads = step.loads_per_thread(k)
-            rows.append(
-                (label(size), step.number, step.kernel, median, low, high, rate, loads, step.sectors_per_request)
-            )
-    columns = ["N", "step", "kernel", "ms", "fastest", "slowest", "GFLOP/s", "loads/thread", "sectors/request"]
+            average, low, high = (figure.value if figure else float("nan") for figure in found)
+            rows.append((label(size), step.number, step.kernel, average, low, high, flops(*size) / average / 1e6))
+    columns = ["N", "step", "kernel", "ms", "fastest", "slowest", "GFLOP/s"]
     frame = pd.DataFrame(rows, columns=columns)
     source = evidence.sources(metrics.TIME) or NOTHING.format(what="times", day=day.name)
-    ms = {"ms": ".4f", "fastest": ".4f", "slowest": ".4f", "GFLOP/s": ",.0f", "N": "d", "sectors/request": ".1f"}
+    ms = {"ms": ".4f", "fastest": ".4f", "slowest": ".4f", "GFLOP/s": ",.0f", "N": "d"}
     lacking = [str(label(size)) for size in sizes if label(size) not in set(frame["N"])]
     missing = f" No times at {', '.join(lacking)}." if lacking else ""
     return Shown(frame, source, ms, f"{how}{missing}" if rows else "")
@@ -88,7 +83,7 @@ def speedups(evidence: Evidence, steps: Sequence[Step], sizes: Sequence[int | st
     columns = ["N", *(f"step {move}" for move in moves)]
     formats = {"N": "d"} | {name: ".2f" for name in columns[1:]}
     source = evidence.sources(metrics.TIME) or NOTHING.format(what="times", day=day)
-    note = "Times faster, by the medians above." if rows else ""
+    note = "Times faster, by the times above." if rows else ""
     return Shown(pd.DataFrame(rows, columns=columns), source, formats, note)
 
 
@@ -132,19 +127,20 @@ def six_rows(here: Evidence, published: Evidence, steps: Sequence[Step], n: int 
 
     Each row names its own source, since the tracer gives some and a card the others.
     """
-    rows = []
+    rows, cards = [], set()
     for name, unit, metric in SIX_ROWS:
         ours = [here.get(step.kernel, n, metric) for step in steps]
         theirs = [published.get(step.kernel, n, metric) for step in steps]
         scale = 1e-6 if unit == "MB" else 1.0
         cells = [figure.value * scale if figure else float("nan") for figure in (*ours, *theirs)]
-        source = ev.describe({(figure.source, figure.card) for figure in ours if figure}) or "not here"
-        rows.append((name, unit, *cells[: len(steps)], source, *cells[len(steps) :]))
+        source = "; ".join(dict.fromkeys(figure.source for figure in ours if figure)) or "not here"
+        cards |= {(figure.source, figure.card) for figure in ours if figure}
+        rows.append((f"{name}, {unit}" if unit else name, *cells[: len(steps)], source, *cells[len(steps) :]))
     mine = [f"step {step.number}" for step in steps]
     other = [f"{published.card}, step {step.number}" for step in steps]
-    frame = pd.DataFrame(rows, columns=[f"N = {n}", "unit", *mine, "source", *other])
+    frame = pd.DataFrame(rows, columns=[f"N = {n}", *mine, "source", *other])
     formats = {name: ".2f" for name in (*mine, *other)}
-    return Shown(frame, f"each row names its own; {published.card}: published", formats, note)
+    return Shown(frame, ev.describe(cards | {("published", published.card)}), formats, note)
 
 
 def verdicts(found: Sequence[predictions.Verdict], evidence: Evidence) -> Shown:

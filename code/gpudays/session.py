@@ -94,28 +94,28 @@ class Session:
             WrongAnswer: one is wrong.
         """
         rows = [self._verified(source, step.kernel, _size(size)) for size in sizes for step in self.checked]
-        columns = ["N", "kernel", "checked", "largest relative error", "allowed", "verdict"]
+        columns = ["N", "kernel", "checked", "relative error", "allowed", "verdict"]
         frame = pd.DataFrame(rows, columns=columns)
-        formats = {"largest relative error": ".1e", "allowed": ".1e"}
+        formats = {"relative error": ".1e", "allowed": ".1e"}
         source_line = f"live, {self.machine.card.name}" if self.machine.card else "traced"
         return Shown(frame.astype({"N": str}), source_line, formats)
 
     def _verified(self, source: str, kernel: str, size: Size) -> tuple[object, ...]:
-        runs, how = self.runs(source), "every element, on the GPU"
+        runs, how = self.runs(source), "every element"
         if self.machine.card:
             report = verify.verify(lambda a, b, c, s: runs.launch(kernel, a, b, c, s), [size], kernel)
             problems, worst = report.problems, report.worst_error
             rows = len(verify.checked_rows(size))
-            how = how if rows == size[0] else f"{rows} rows, on the GPU"
+            how = how if rows == size[0] else f"{rows} rows of C"
         elif max(size) <= WHOLE_UP_TO:
             report = verify.verify(
                 lambda a, b, c, s: self._trace(runs, kernel, a, b, c, s), [size], kernel, twice=False
             )
-            problems, worst, how = report.problems, report.worst_error, "every element, in the tracer"
+            problems, worst, how = report.problems, report.worst_error, "every element"
         else:
             problems, worst, blocks = verify_sample(runs, kernel, size)
             grid = runs.step(kernel).grid(size)
-            how = f"{blocks} of {grid[0] * grid[1]:,} blocks, in the tracer"
+            how = f"{blocks} of {grid[0] * grid[1]:,} blocks"
         if problems:
             raise WrongAnswer(str(problems[0]))
         self._right.add((source, size))
