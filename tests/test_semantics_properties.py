@@ -56,7 +56,6 @@ def operand(kind: str, chosen: bytes) -> int:
 def check(engine: str, expected: dict[Case, object], sources: tuple[str, ...], examples: int = 8) -> None:
     """Hold every case against its `expected(*bits) -> bits | tuple of bits` on values that hypothesis chooses."""
     size = 9 * len(sources)
-    expected = {case: reference for case, reference in expected.items() if supported(engine, case.opcode)}
 
     # No shrinking: the message names the operands of the one lane that differs.
     @settings(max_examples=examples, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
@@ -80,14 +79,6 @@ def _compare(case: Case, operands, answer, wanted) -> None:
     for kind, g, w in zip(case.results, answer, wanted, strict=True):
         both_nan = kind in ref.FORMATS and ref.is_nan(g, kind) and ref.is_nan(w, kind)
         assert both_nan or g == w, f"{case.opcode} {[hex(o) for o in operands]}: got {g:#x}, expected {w:#x}"
-
-
-# Directed rounding in float64: only an intrinsic of that name makes it, and the compiled engine refuses it.
-ORACLE_ONLY = re.compile(r"\w+\.r[zmp]\.f64$|cvt\.r[zmp]\.f64\.[us]64")
-
-
-def supported(engine: str, opcode: str) -> bool:
-    return engine == "oracle" or not ORACLE_ONLY.match(opcode)
 
 
 engines = pytest.mark.parametrize("engine", sorted(ptx_probe.ENGINES))
@@ -366,12 +357,3 @@ def test_cvt(engine, source):
 def test_unknown_instructions_are_refused_by_name(engine, opcode):
     with pytest.raises(UnsupportedInstruction, match=re.escape(opcode)):
         ptx_probe.apply_one(engine, opcode, ("u32",), ("u32", "u32"), [(1, 2)])
-
-
-@pytest.mark.parametrize(("opcode", "sources"), [
-    ("rcp.rm.f64", ("f64",)), ("fma.rz.f64", ("f64",) * 3), ("add.rm.f64", ("f64",) * 2), ("cvt.rz.f64.u64", ("u64",)),
-])  # fmt: skip
-def test_the_compiled_engine_refuses_what_only_the_oracle_knows(opcode, sources):
-    assert not supported("compiled", opcode)
-    with pytest.raises(UnsupportedInstruction, match=re.escape(opcode)):
-        ptx_probe.apply_one("compiled", opcode, ("f64",), sources, [(1,) * len(sources)])
