@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpudays import compiler, launches
 from gpudays.ptx import engine
-from gpudays.ptx.model import Finding
+from gpudays.ptx.model import Finding, Touch
 from gpudays.signatures import KernelSignature
 
 
@@ -31,6 +31,7 @@ class TraceResult:
         seconds: the run alone, without compiling.
         printed: what the kernel printed.
         notes: things to know about this run, in sentences.
+        touched: which buffers were used and how: arguments, and variables of the module.
     """
 
     kernel: str
@@ -44,6 +45,7 @@ class TraceResult:
     stopped: bool = False
     notes: list[str] = field(default_factory=list)
     rows: list[tuple[int, str, int]] = field(default_factory=list, repr=False)
+    touched: list[Touch] = field(default_factory=list, repr=False)
 
     @cached_property
     def counters(self) -> pd.DataFrame:
@@ -99,7 +101,7 @@ def trace(
         notes.append("the launch was given up at its findings, as a GPU gives up at its first fault")
     return TraceResult(
         signature.name, done.total, done.findings, done.blocks_run, done.blocks_total, done.warp_instructions,
-        done.seconds, done.printed, done.stopped, notes, done.rows,
+        done.seconds, done.printed, done.stopped, notes, done.rows, done.touched,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from gpudays.ptx import layout as at
 from gpudays.ptx import printing
 from gpudays.ptx.memory_ir import SPACES
-from gpudays.ptx.model import Finding, KernelTrap
+from gpudays.ptx.model import Finding, KernelTrap, Touch
 from gpudays.ptx.shapes import cost_of, costs, lanes_of
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Observer:
         self.printed: list[str] = []
         self.faults = 0
         self.found: dict[tuple, list] = {}
+        self.touched: dict[tuple[str, int, str], Touch] = {}
         self.pending: list[tuple] = []
         self.spent: dict[tuple[int, int], int] = {}
         self._keep = _callbacks(self)
@@ -79,6 +80,12 @@ class Observer:
             return
         block = self.block()
         self.found[key] = [Finding(kind, line, block, self.thread(thread), message, other), 1]
+
+    def touch(self, site, buffer: Buffer) -> None:
+        """Note that an instruction uses a buffer; a site that knows its buffer does not ask again."""
+        key = (site.op, buffer.index, buffer.name)
+        if key not in self.touched:
+            self.touched[key] = Touch(site.op, buffer.index, plain_name(buffer.name), site.instruction.line)
 
     def findings(self) -> list[Finding]:
         """What was found, each thing once."""
@@ -350,6 +357,7 @@ class Access:
         if self.space == "global":
             for b in self.o.m.launch.buffers:
                 if address >= b.low and address + self.width <= b.high:
+                    self.o.touch(self.site, b)
                     return b
             return None
         size = self.size()

@@ -13,7 +13,7 @@ import numpy as np
 from gpudays.ptx import model, parser
 from gpudays.ptx.kernel import CompiledKernel, compile_kernel
 from gpudays.ptx.launch import Launch, Outcome
-from gpudays.ptx.model import Finding, LaunchError
+from gpudays.ptx.model import Finding, LaunchError, Touch
 
 MAX_THREADS = 1024
 MAX_BLOCK = (1024, 1024, 64)
@@ -42,6 +42,7 @@ class Result:
     printed: str = ""
     stopped: bool = False
     notes: list[str] = field(default_factory=list)
+    touched: list[Touch] = field(default_factory=list)
 
 
 @lru_cache(maxsize=64)
@@ -203,6 +204,7 @@ def summarise(kernel: CompiledKernel, outcome: Outcome, grid, block) -> Result:
     warp_total = 0
     for b, (warps, lanes) in zip(kernel.graph.blocks, outcome.block_counts, strict=True):
         code = [*b.instructions, *([b.end_instruction] if b.end_instruction else [])]
+        code = [i for i in code if not i.opcode.startswith("barresult.")]  # the second half of one bar.red
         warp_total += int(warps) * len(code)
         for i in code:
             count(i.line, model.WARP_INSTRUCTIONS, warps)
@@ -216,7 +218,7 @@ def summarise(kernel: CompiledKernel, outcome: Outcome, grid, block) -> Result:
     total[model.STORES_PER_THREAD] = per_thread(stored, launched)
     return Result(
         rows, total, outcome.findings, outcome.blocks_run, int(np.prod(grid, dtype=np.int64)), warp_total,
-        outcome.seconds, outcome.printed, outcome.stopped,
+        outcome.seconds, outcome.printed, outcome.stopped, touched=outcome.touched,
     )  # fmt: skip
 
 

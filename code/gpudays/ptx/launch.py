@@ -13,7 +13,7 @@ import numpy as np
 from gpudays.ptx import layout as at
 from gpudays.ptx.checks import Observer
 from gpudays.ptx.kernel import ARGUMENT_BASE, CompiledKernel
-from gpudays.ptx.model import BUFFER_ALIGNMENT, Finding, LaunchError
+from gpudays.ptx.model import BUFFER_ALIGNMENT, Finding, LaunchError, Touch
 
 ALLOWANCE = 2_000_000  # instructions that a warp may run before others of its block get a turn
 CHUNK_SECONDS = 0.25  # how long compiled code runs before Python looks at signals
@@ -39,7 +39,7 @@ class Buffer:
 
 @dataclass
 class Outcome:
-    """What a launch gave: counters per memory site and per basic block, findings, blocks run."""
+    """What a launch gave: counters per memory site and per basic block, findings, blocks run, buffers used."""
 
     site_counts: np.ndarray  # int64[sites, 4]: cost, conflicts, requests, active lanes
     block_counts: np.ndarray  # int64[basic blocks, 2]: warps, lanes
@@ -48,6 +48,7 @@ class Outcome:
     seconds: float
     printed: str = ""
     stopped: bool = False
+    touched: list[Touch] = field(default_factory=list)
 
 
 @dataclass
@@ -142,7 +143,11 @@ class Launch:
         findings = _merge([f for m in machines for f in m.observer.findings()])
         stopped = any(m.observer.stopped for m in machines)
         printed = "".join(text for m in machines for text in m.observer.printed)
-        return Outcome(sites, counts, findings, sum(m.blocks_done for m in machines), seconds, printed, stopped)
+        touched = {key: touch for m in reversed(machines) for key, touch in m.observer.touched.items()}
+        return Outcome(
+            sites, counts, findings, sum(m.blocks_done for m in machines), seconds, printed, stopped,
+            [touched[key] for key in sorted(touched)],
+        )  # fmt: skip
 
 
 def _merge(findings: list[Finding]) -> list[Finding]:

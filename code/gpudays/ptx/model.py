@@ -105,6 +105,20 @@ class Access:
     ordinal: int
 
 
+@dataclass(frozen=True)
+class Touch:
+    """A buffer that a launch used, and how: `op` is ld, st, atom or red; `line` the first one's line of CUDA C++.
+
+    `buffer` is the position among the launch's arguments, −1 for a variable of the module (``__device__``,
+    ``__constant__``); `name` the parameter's or variable's name.
+    """
+
+    op: str
+    buffer: int
+    name: str
+    line: int
+
+
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 
