@@ -107,6 +107,22 @@ def test_a_wrong_kernel_stops_the_page():
         lab().verify(wrong, [32])
 
 
+def test_a_compile_error_shows_in_a_notebook_without_frames():
+    """IPython asks the exception itself; what comes back is NVRTC's text against the reader's lines, and no more."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.user_ns |= {"lab": lab(shipped=NOTHING), "source": SOURCE.replace("float sum = 0.0f;", "float sum = 0.0f", 1)}
+    shown = []
+    shell._showtraceback = lambda kind, value, lines: shown.extend(lines)
+    result = shell.run_cell("lab.compile(source)")
+    assert type(result.error_in_exec).__name__ == "CompileError"
+    text = "\n".join(shown)
+    assert (
+        'expected a ";"' in text and "for (size_t k = 0" in text and "site-packages" not in text and "Cell" not in text
+    )
+
+
 # ---- a GPU -----------------------------------------------------------------------------------------------------------
 
 

@@ -87,6 +87,10 @@ class CompileError(Exception):
         tail = [f"What to do: {self.remedy}"] if self.remedy else []
         super().__init__("\n\n".join([f"The CUDA C++ did not compile ({compiler}): {count}.", *body, *tail]))
 
+    def _render_traceback_(self) -> list[str]:
+        """In a notebook: the message alone. The frames between the cell and NVRTC would push it out of sight."""
+        return [str(self)]
+
 
 def parse_log(log: str, file_name: str = "kernel.cu") -> tuple[Diagnostic, ...]:
     """NVRTC's log as messages; the two lines after a message are its source line and a caret."""
