@@ -26,7 +26,7 @@ from gpudays.ptx.parser import TYPE_BYTES, Address, Instruction, Symbol, Vector
 if TYPE_CHECKING:
     from gpudays.ptx.oracle.interpreter import Execution, Machine
 
-WORDS_LOADED, WORDS_STORED = "words loaded", "words stored"
+BYTES_LOADED, BYTES_STORED = "bytes loaded", "bytes stored"  # of global memory
 _SPACES = ("global", "shared", "local", "const", "param")
 _STRONG = {"relaxed", "acquire", "release", "acq_rel"}
 _MODIFIERS = {
@@ -193,8 +193,7 @@ class MemoryPort:
             counts[line, m.requests(touch.space, op)] += len(lanes)
             counts[line, m.sectors(touch.space, op)] += int(accounting.sectors(addresses, lanes).sum())
             if touch.space == "global" and op in ("ld", "st"):
-                words = WORDS_LOADED if op == "ld" else WORDS_STORED
-                counts[line, words] += accounting.words(width) * int(lanes.sum())
+                counts[line, BYTES_LOADED if op == "ld" else BYTES_STORED] += width * int(lanes.sum())
 
     def _record(self, machine: Machine, touch: Touch) -> None:
         """Keep the access of the warp that is watched."""

@@ -41,28 +41,32 @@ def expand_calls(module: Module, function: Function, _stack: tuple[str, ...] = (
     position: dict[int, int] = {}
     for index, instruction in enumerate(function.instructions):
         position[index] = len(body.instructions)
-        body.instructions.append(instruction)
-        if instruction.parts[0] == "call":
-            _expand(module, instruction, body, (*_stack, function.name))
+        if instruction.parts[0] != "call" or not _expand(module, instruction, body, (*_stack, function.name)):
+            body.instructions.append(instruction)
     position[len(function.instructions)] = len(body.instructions)
     body.labels.update({name: position[at] for name, at in function.labels.items()})
     return body
 
 
-def _expand(module: Module, call: Instruction, body: Body, stack: tuple[str, ...]) -> None:
+def _expand(module: Module, call: Instruction, body: Body, stack: tuple[str, ...]) -> bool:
+    """Append the called function's code; False where the module does not have it."""
     target = next((o.name for o in call.operands if isinstance(o, Symbol)), None)
     if target is None or target in stack:
         why = "a call through a function pointer" if target is None else f"{target} calls itself"
         raise UnsupportedInstruction(call.opcode, call.line, call.ptx_line, why)
     callee = module.functions.get(target)
     if callee is None:
-        return
+        return False
     inner = expand_calls(module, callee, stack)
     prefix, start = f"{len(body.instructions)}:{target}:", len(body.instructions)
     names = {v.name: v.name for v in inner.variables if v.space == "shared"}
     names |= _bind(call, callee)
     local = {*inner.registers, *inner.labels, *inner.tables, *(v.name for v in inner.variables)}
     behind = f"{prefix}behind"
+    if call.predicate is not None:
+        away = replace(call.predicate, negated=not call.predicate.negated)
+        body.instructions.append(replace(call, opcode="bra", operands=(Symbol(behind),), predicate=away))
+        start += 1
 
     def rename(name: str) -> str:
         return names.get(name, prefix + name if name in local else name)
@@ -77,6 +81,7 @@ def _expand(module: Module, call: Instruction, body: Body, stack: tuple[str, ...
     body.registers.update({rename(name): kind for name, kind in inner.registers.items()})
     body.tables.update({rename(name): tuple(map(rename, targets)) for name, targets in inner.tables.items()})
     body.variables.extend(replace(v, name=rename(v.name)) for v in inner.variables)
+    return True
 
 
 def _bind(call: Instruction, callee: Function) -> dict[str, str]:

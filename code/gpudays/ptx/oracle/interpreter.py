@@ -20,7 +20,7 @@ import numpy as np
 
 from gpudays.ptx import model as m
 from gpudays.ptx.model import WARP, Finding, KernelTrap, UnsupportedInstruction
-from gpudays.ptx.oracle.access import WORDS_LOADED, WORDS_STORED, MemoryPort
+from gpudays.ptx.oracle.access import BYTES_LOADED, BYTES_STORED, MemoryPort
 from gpudays.ptx.oracle.arguments import Launch
 from gpudays.ptx.oracle.arithmetic import DTYPES, Alu, decode
 from gpudays.ptx.oracle.flow import Code, expand_calls
@@ -46,13 +46,18 @@ class Run:
     threads_run: int
     accesses: list[m.Access] = field(default_factory=list)
 
+    @property
+    def line_counts(self) -> dict[tuple[int, str], int]:
+        """(line, metric) → count, for the metrics that lines have."""
+        return {key: value for key, value in self.counts.items() if key[1] in m.LINE_METRICS}
+
     @cached_property
     def total(self) -> dict[str, int]:
         total = dict.fromkeys(m.LINE_METRICS, 0)
         for (_, metric), value in self.counts.items():
             total[metric] = total.get(metric, 0) + value
-        for words, metric in ((WORDS_LOADED, m.LOADS_PER_THREAD), (WORDS_STORED, m.STORES_PER_THREAD)):
-            total[metric] = total.pop(words, 0) / self.threads_run
+        for moved, metric in ((BYTES_LOADED, m.LOADS_PER_THREAD), (BYTES_STORED, m.STORES_PER_THREAD)):
+            total[metric] = total.pop(moved, 0) / 4 / self.threads_run
         return total
 
 
@@ -382,12 +387,11 @@ class Machine:
         self.turn[active] = ENDED
 
     def do_call(self, instruction: Instruction, active: np.ndarray) -> None:
-        """The body follows in place (`flow.expand_calls`), unless nobody has it."""
+        """What is left of calls (see `flow.expand_calls`): functions whose code is not part of the program."""
         name = next(o.name for o in instruction.operands if isinstance(o, Symbol))
         if name == "__assertfail":
             self.do_trap(instruction, active)
-        if name not in self.ex.module.functions:
-            raise unknown(instruction, f"{name} is not part of the program")
+        raise unknown(instruction, f"{name} is not part of the program")
 
     def do_trap(self, instruction: Instruction, active: np.ndarray) -> None:
         warp, lane = np.argwhere(active)[0]

@@ -172,14 +172,19 @@ def _plain_pairs(entries: np.ndarray) -> Iterable[tuple[np.void, np.void]]:
 
 
 def _ordered_pairs(entries: np.ndarray, orders: dict[int, Order]) -> Iterator[tuple[np.void, np.void]]:
-    """Where something was synchronised, every pair is looked at."""
+    """Where something was synchronised, every pair is looked at.
+
+    An agent that works on a place with strong operations may look at it first with a plain read: the loop around
+    `atomicCAS` starts so, and a stale value costs it one more turn.
+    """
     if not len(entries):
         return
     for start, end in pairwise([*_places(entries), len(entries)]):
         place = entries[start:end]
         order = orders[int(place[0]["group"])]
+        guesses = ~place["write"] & np.isin(place["agent"], place["agent"][place["strong"] & place["write"]])
         for write in place[place["write"]]:
-            for other in place:
+            for other in place[~guesses] if write["strong"] else place:
                 if _may_race(write, other) and not order.ordered(write, other):
                     yield write, other
 
