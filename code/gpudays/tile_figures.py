@@ -142,9 +142,10 @@ def what_fell(fell: pd.DataFrame) -> Picture:
     """How many times fewer of each thing the tiled kernel needs, a marker for each size, on a logarithmic scale.
 
     Args:
-        fell: a row for each quantity (the index, in words), a column for each size (NaN where nothing is known), and
-            a column "source": what :func:`gpudays.tile_tables.fell` shows.
+        fell: what :func:`gpudays.tile_tables.fell` shows: a row for each quantity ("times fewer" names it), a column
+            for each size (NaN where nothing is known), and a column "source".
     """
+    fell = fell.set_index("times fewer")
     picture = Picture("what_fell", (9.4, 1.3 + 0.55 * len(fell)), ALT["what_fell"])
     axis = picture.subplots()
     ratios = fell.drop(columns="source")
