@@ -215,5 +215,11 @@ def test_a_table_without_a_source_is_refused_and_missing_figures_show_as_a_dash(
         Shown(frame, "")
     shown = Shown(frame, "traced", {"x": ".1f", "n": "d"})
     assert repr(shown).splitlines()[-1] == "Source: traced."
-    assert "–" in repr(shown) and "<td>1.2</td>" in shown._repr_html_() and "Source: traced." in shown._repr_html_()
+    assert (
+        "–" in repr(shown)
+        and '<td style="text-align: right">1.2</td>' in shown._repr_html_()
+        and "Source: traced." in shown._repr_html_()
+    )
+    words = Shown(pd.DataFrame({"kernel": ["a<b"], "n": [1]}), "traced", index=True)._repr_html_()
+    assert '<td style="text-align: left">a&lt;b</td><td style="text-align: right">1</td>' in words
     assert (cell(8388608), cell(0.5), cell("x"), cell(None)) == ("8,388,608", "0.5", "x", "–")

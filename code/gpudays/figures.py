@@ -86,7 +86,7 @@ def four_ratios(lines: Sequence[Series], steps: Sequence[Step]) -> Picture:
         lines: one or more series; each gets its own colour, marker and line style.
         steps: the day's steps, in order.
     """
-    picture = Picture("four_ratios", (9.6, 6.8))
+    picture = Picture("four_ratios", (8.2, 6.6))
     axes = picture.subplots(2, 2).ravel()
     panels = [
         (
@@ -154,7 +154,7 @@ def speedup_beside_sectors(lines: Sequence[Series], steps: Sequence[Step]) -> Pi
 
     The sector ratio is drawn once, from the first series that has it: addresses decide it, on every card the same.
     """
-    picture = Picture("speedup_beside_sectors", (9.6, 4.4))
+    picture = Picture("speedup_beside_sectors", (8.2, 4.6))
     axis = picture.subplots()
     kernels = tuple(step.kernel for step in steps)
     bars = [(line.evidence.gains(kernels, line.n), f"speed-up, {line.name}") for line in lines]
@@ -232,7 +232,7 @@ def warp_sectors(loads: Sequence[WarpLoad], n: int) -> Picture:
     steps = list(dict.fromkeys(load.step for load in loads))
     matrices = [m for m in ("A", "B") if any(load.matrix == m for load in loads)]
     heights = [_window([load for load in loads if load.matrix == m], n)[1] for m in matrices]
-    picture = Picture("warp_sectors", (10.0, 1.6 + 0.235 * sum(heights)))
+    picture = Picture("warp_sectors", (8.6, 1.6 + 0.235 * sum(heights)))
     picture.suptitle(f"First loads of one warp at N = {n}, traced", fontsize=9, color="#444444")
     axes = picture.subplots(len(matrices), len(steps), squeeze=False, height_ratios=heights)
     for load in loads:

@@ -53,9 +53,30 @@ class Shown:
     def _repr_html_(self) -> str:
         if self.frame.empty:
             return f"<p>{html.escape(self.caption)}</p>"
-        with pd.option_context("display.max_colwidth", None):
-            table = self.text().to_html(index=self.index, border=0)
-        return f"{table}\n<p><small>{html.escape(self.caption).replace(chr(10), '<br>')}</small></p>"
+        caption = html.escape(self.caption).replace("\n", "<br>")
+        return f"{self._table()}\n<p><small>{caption}</small></p>"
+
+    def _table(self) -> str:
+        """The table as HTML: text to the left, numbers to the right, whatever the theme makes of cells."""
+        shown = self.text()
+        sides = ["left" if self.frame.iloc[:, at].map(_is_text).any() else "right" for at in range(shown.shape[1])]
+        names, rows = list(shown.columns), shown.to_numpy().tolist()
+        if self.index:
+            sides, names = ["left", *sides], [self.frame.index.name or "", *names]
+            rows = [[label, *row] for label, row in zip(self.frame.index, rows, strict=True)]
+        head = _row("th", names, sides)
+        body = "\n".join(_row("td", row, sides) for row in rows)
+        return f'<table class="dataframe">\n<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _row(tag: str, cells: list[object], sides: list[str]) -> str:
+    """One line of an HTML table."""
+    both = zip(cells, sides, strict=True)
+    return "<tr>" + "".join(f'<{tag} style="text-align: {s}">{html.escape(str(c))}</{tag}>' for c, s in both) + "</tr>"
 
 
 def cell(value: object, spec: str = "") -> str:
