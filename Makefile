@@ -69,6 +69,7 @@ stamp: $(READY)
 profiles: $(READY)
 	$(BIN)/python -m gpudays profile day16
 	$(BIN)/python -m gpudays profile day43
+	$(BIN)/python -m gpudays time day43 --output content/profiles/optimizing-matmul-1/optimizing-matmul-1-past-l2.timing.csv
 	$(BIN)/python -m gpudays profile day44
 
 bench: $(READY)
