@@ -60,6 +60,10 @@ class Ladder(Session):
         card = self.machine.card
         return ladder_tables.resources(self.runs(source), [card.arch] if card else ["sm_75", "sm_90"])
 
+    def tiles(self, source: str, arch: str | None = None) -> dict[str, tiles.Tiles]:
+        """The tile sizes of steps 4 to 6 in a source, by kernel (default: for the card whose figures are shown)."""
+        return {step.kernel: tiles.declared(source, step.kernel, arch or self.arch) for step in self.day.steps}
+
     # ---- time --------------------------------------------------------------------------------------------------------
 
     def race(self, source: str, sizes: Sequence[int] = day44.LADDER_SIZES) -> Shown:

@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 
 from gpudays import metrics
 from gpudays.course import day44
 from gpudays.course.day44_predictions import fraction
 from gpudays.course.evidence import Evidence
 from gpudays.course.steps import Step
+from gpudays.course.tiles import Tiles
 from gpudays.figures import BLACK, BLUE, GREEN, MARKED, ORANGE, PURPLE, SKY, VERMILION, Picture, _clean
 from gpudays.tables import Shown
 
@@ -30,12 +33,15 @@ ALT = {
         "Left, how busy the FP32 pipe and the issue slots were in steps 3 to 6; right, stacked bars of what the warps "
         "waited for in each step, the largest reasons named."
     ),
+    "patches": (
+        "Three tiles of C, one for each of steps 4 to 6: the elements of the first thread in red, those of the rest of "
+        "its warp in blue; scattered single elements in step 4, groups of four by four in steps 5 and 6."
+    ),
     "travelled": (
         "For six public kernels two points on a line: the fraction of cuBLAS that its author claims, and the smaller "
         "one that it reached on another card."
     ),
 }
-LABEL = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 MOST_REASONS = 6  # stall reasons that get a colour of their own; the rest are summed
 
 
@@ -55,10 +61,7 @@ def ladder(evidence: Evidence, sizes: Sequence[int] = day44.LADDER_SIZES) -> Pic
             axis.plot(range(len(steps)), shares, style, marker=marker, color=colour, markersize=7, label=f"N = {n}")
             last = dict(enumerate(shares))
     for place, share in last.items():
-        above = (0, 11) if place != 2 else (16, -14)  # clear of the steep part of the lines
-        axis.annotate(
-            f"{share:.2f}", (place, share), above, textcoords="offset points", ha="center", fontsize=10, bbox=LABEL
-        )
+        axis.annotate(f"{share:.2f}", (place, share), (16, -15), textcoords="offset points", ha="center", fontsize=10)
     axis.axhline(1, color=BLACK, linewidth=1.2)
     axis.text(-0.25, 1.015, "cuBLAS, FP32, TF32 off", fontsize=9.5)
     axis.set_xticks(range(len(steps)), [f"step {step.number}\n{_two_lines(step.title)}" for step in steps], fontsize=9)
@@ -192,6 +195,33 @@ def _largest(table: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     ranked = sorted(table, key=lambda reason: -table[reason].sum())
     named = {reason: table[reason] for reason in ranked[:MOST_REASONS]}
     return named | {"all others": sum(table[reason] for reason in ranked[MOST_REASONS:])}
+
+
+def patches(cuts: Mapping[str, Tiles]) -> Picture:
+    """Which elements of its block's tile of C the first warp computes, and which of them its first thread.
+
+    Args:
+        cuts: tiles by kernel, of steps 4 to 6.
+    """
+    picture = Picture("patches", (9.6, 4.2), ALT["patches"])
+    numbers = {step.kernel: step.number for step in day44.STEPS}
+    for axis, (kernel, cut) in zip(picture.subplots(1, len(cuts), squeeze=False)[0], cuts.items(), strict=True):
+        owner = np.zeros((cut.bm, cut.bn), int)
+        for thread in range(31, -1, -1):
+            rows, cols = day44.outputs_of(kernel, cut, thread)
+            owner[np.ix_(rows, cols)] = 1 if thread else 2
+        axis.imshow(owner, cmap=ListedColormap(["#EEF1F4", SKY, VERMILION]), vmin=0, vmax=2, interpolation="nearest")
+        axis.set_title(f"step {numbers[kernel]}: {cut.bm} × {cut.bn}, {cut.threads} threads", fontsize=10)
+        axis.set_xticks([0, cut.bn // 2, cut.bn - 1])
+        axis.set_yticks([0, cut.bm // 2, cut.bm - 1])
+    handles = [
+        Patch(facecolor=VERMILION, label="thread 0: its patch"),
+        Patch(facecolor=SKY, label="the other 31 threads of the first warp"),
+        Patch(facecolor="#EEF1F4", edgecolor="#999999", label="the block's other warps"),
+    ]
+    picture.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+    picture.suptitle("on paper, from the tile sizes in the source", fontsize=9.5, color=GREY)
+    return picture
 
 
 def travelled(public: pd.DataFrame, evidence: Evidence) -> Picture:

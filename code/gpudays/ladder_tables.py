@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import pandas as pd
 
-from gpudays import metrics, occupancy
+from gpudays import compiler, metrics, nvrtc, occupancy
+from gpudays.compiler import CompileError, Resources
 from gpudays.course import day44, tiles
 from gpudays.course import evidence as ev
 from gpudays.course.day44_predictions import fraction
 from gpudays.course.evidence import Evidence
-from gpudays.course.steps import DAY44, square
+from gpudays.course.steps import square
 from gpudays.course.tiles import Tiles
 from gpudays.page_tables import NOTHING
 from gpudays.ptx import model
@@ -27,7 +29,8 @@ def resources(runs: Runs, archs: Sequence[str]) -> Shown:
     for arch in archs:
         for step in runs.day.steps:
             cut = tiles.declared(runs.source, step.kernel, arch)
-            rows.append((step.number, arch, _tile(cut), cut.patch, cut.threads, *_used(runs, step.kernel, cut, arch)))
+            used = _used(needs(runs.source, arch)[step.kernel], cut, arch)
+            rows.append((step.number, arch, _tile(cut), cut.patch, cut.threads, *used))
     columns = ["step", "architecture", "block's tile", "patch", "threads", *_USED]
     return Shown(pd.DataFrame(rows, columns=columns), COMPILED, {"occupancy, %": ".1f"})
 
@@ -35,12 +38,24 @@ def resources(runs: Runs, archs: Sequence[str]) -> Shown:
 _USED = ["registers", "spilled bytes", "shared bytes", "occupancy, %", "limited by"]
 
 
-def _used(runs: Runs, kernel: str, cut: Tiles, arch: str) -> tuple[object, ...]:
+def _used(needs: Resources, cut: Tiles, arch: str) -> tuple[object, ...]:
     """What ptxas reports of a kernel, and the occupancy that follows."""
-    needs = runs.program.resources(arch)[runs.program.kernel(kernel).name]
     held = occupancy.occupancy(arch, cut.threads, needs.registers, needs.shared_bytes)
     spilled = needs.spill_stores + needs.spill_loads
     return needs.registers, spilled, needs.shared_bytes, held.percent, " and ".join(held.limited_by)
+
+
+@lru_cache(maxsize=32)
+def needs(source: str, arch: str) -> dict[str, Resources]:
+    """What ptxas reports of each ``extern "C"`` kernel of a source; straight to machine code, which saves the PTX.
+
+    Raises:
+        CompileError: the source does not compile; shows NVRTC's messages against its lines.
+    """
+    done = nvrtc.run(source, arch, ("--ptxas-options=-v",), ())
+    if not done.ok:
+        raise CompileError(source, done.log, nvrtc.FILE_NAME)
+    return compiler.parse_ptxas(done.log)
 
 
 def _tile(cut: Tiles) -> str:
@@ -129,8 +144,8 @@ def sweep(source: str, arch: str, evidence: Evidence, n: int) -> Shown:
     """
     rows = []
     for patch, cut in day44.SWEEP.items():
-        runs = Runs(tiles.with_tiles(source, day44.REGISTERS, cut), DAY44, arch)
-        registers, spilled, _, percent, _ = _used(runs, day44.REGISTERS, cut, arch)
+        found = needs(tiles.with_tiles(source, day44.REGISTERS, cut), arch)[day44.REGISTERS]
+        registers, spilled, _, percent, _ = _used(found, cut, arch)
         ceiling = 100 * day44.ceiling(day44.scalar_wavefronts_per_fma(cut), arch)
         time = evidence.get(day44.swept(patch), n, metrics.TIME)
         share = _number(fraction(evidence, day44.swept(patch), n))

@@ -126,3 +126,21 @@ def fma_per_cycle(arch: str) -> int:
 def ceiling(wavefronts: float, arch: str) -> float:
     """The share of the FP32 peak that shared memory allows, at one wavefront a cycle: above 1 it is not the limit."""
     return 1 / (wavefronts * fma_per_cycle(arch))
+
+
+def outputs_of(kernel: str, cut: Tiles, thread: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns, in its block's tile, of the elements of C that a thread computes: tm rows, tn columns.
+
+    Step 4 takes every (bm/tm)-th row; steps 5 and 6 take groups of four, so that a group is one 128-bit access.
+    """
+    if kernel == REGISTERS:
+        down, across = cut.bm // cut.tm, cut.bn // cut.tn
+        return thread // across + np.arange(cut.tm) * down, thread % across + np.arange(cut.tn) * across
+    height, width = (cut.wm, cut.wn) if cut.wm else (cut.bm, cut.bn)
+    down, across = height // cut.tm, width // cut.tn  # patches below and beside each other in that tile
+    tile, lane = divmod(thread, down * across)
+    top, left = tile // (cut.bn // width) * height, tile % (cut.bn // width) * width
+    row, col = np.arange(cut.tm), np.arange(cut.tn)
+    rows = row // 4 * 4 * down + lane // across * 4 + row % 4
+    cols = col // 4 * 4 * across + lane % across * 4 + col % 4
+    return top + rows, left + cols
