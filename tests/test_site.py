@@ -1,4 +1,4 @@
-"""The site room: real Jupyter Book builds of a two-page course, made to fail in the ways that builds fail."""
+"""The site room: real Jupyter Book builds of a three-page course, made to fail in the ways that builds fail."""
 
 import re
 import shutil
@@ -44,13 +44,16 @@ def course(tmp_path_factory):
     shutil.copytree(ROOT / "code/gpudays", root / "code/gpudays", ignore=ignored)
     for name in ("_config.yml", "jupytext.toml", "requirements.txt"):
         shutil.copy(ROOT / name, root / name)
-    (root / "_toc.yml").write_text("format: jb-book\nroot: book/intro\nchapters:\n  - file: book/tiny\n")
+    (root / "_toc.yml").write_text(
+        "format: jb-book\nroot: book/intro\nchapters:\n  - file: book/tiny\n  - file: book/other\n"
+    )
     (root / "book/intro.md").write_text("# A course\n\nWords.\n")
     (root / "book/tiny.md").write_text(PAGE)
+    (root / "book/other.md").write_text(PAGE.replace("A tiny day", "Another").replace("the answer is", "and here"))
     (root / "code/answer.py").write_text("VALUE = 41\n")
-    page = root / "book/tiny.md"
-    notebooks.stamp(root, page)
-    notebooks.sync(root, page)
+    for page in notebooks.pages(root):
+        notebooks.stamp(root, page)
+        notebooks.sync(root, page)
     site.build(root, reuse=False)
     return root
 
@@ -61,6 +64,7 @@ def html(root, name="book/tiny"):
 
 def test_the_page_was_run_and_its_formula_needs_no_script(course):
     assert "the answer is 41" in html(course)
+    assert "and here 41" in html(course, "book/other")
     assert "<mfrac>" in html(course)
     assert not re.search(r'<(script|link)[^>]+(src|href)="https?:', html(course))
 

@@ -12,9 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gpudays import notebooks
+
 # What a page's outputs depend on besides its own cells, and what the site depends on besides those.
 INPUTS = ("code", "content", "requirements.txt")
 PAGES = ("book", "_config.yml", "_toc.yml")
+TIMEOUT = 300  # seconds for a cell, as _config.yml gives Jupyter Book
 STRICT = ("-n", "-W", "--keep-going")  # only a build from nothing can be trusted to report every warning
 
 
@@ -41,6 +44,7 @@ def build(root: Path, reuse: bool) -> Path:
         print("Nothing has changed since the site was built.")
         return site / "index.html"
     prepare(root, work, reuse)
+    execute_ahead(root, work / "_build/.jupyter_cache")
     if jupyter_book(root, work, () if reuse else STRICT):
         kept = f"the previous one stays at {site}" if site.exists() else "there is no previous one"
         raise SiteError(f"the site was not built (Jupyter Book says why above); {kept}")
@@ -67,6 +71,25 @@ def jupyter_book(root: Path, work: Path, options: tuple[str, ...]) -> int:
     if build.returncode:
         print("".join(ended), end="", flush=True)
     return build.returncode
+
+
+def execute_ahead(root: Path, cache_folder: Path) -> None:
+    """Run the pages that Jupyter Book would have to run, side by side, into the cache that it reads.
+
+    Jupyter Book itself runs one page after another. A page that fails here is left to it: it runs the page again, and
+    says what failed where.
+    """
+    from jupyter_cache import get_cache
+    from jupyter_cache.executors import load_executor
+
+    cache = get_cache(str(cache_folder))
+    reader = {"type": "plugin", "name": "myst_nb_md"}
+    staged = [cache.add_nb_to_project(str(page), read_data=reader) for page in notebooks.pages(root)]
+    waiting = cache.list_unexecuted(filter_pks=[record.pk for record in staged])
+    if len(waiting) > 1:
+        print(f"Executing {len(waiting)} pages side by side; this takes minutes, and is done once.", flush=True)
+        executor = load_executor("local-parallel", cache)
+        executor.run_and_cache(filter_pks=[record.pk for record in waiting], timeout=TIMEOUT)
 
 
 def prepare(root: Path, work: Path, reuse: bool) -> None:

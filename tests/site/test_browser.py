@@ -9,6 +9,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from gpudays.interactive import FIXED
+
 PAGES = pages()
 CODE = [page for page in PAGES if "/day" in page or "tracer" in page]
 EXTERNAL = """
@@ -49,6 +51,13 @@ def test_every_image_is_there_and_described_in_a_sentence(browser, address, page
     for source, alt, width in browser.execute_script(IMAGES):
         assert width > 0, f"{source} does not load"
         assert len(alt.split()) >= 5, f"{source}: its description is {alt!r}"
+    for drawing in browser.find_elements(By.CSS_SELECTOR, "article svg[viewBox^='0 0 480']"):
+        assert len(drawing.get_attribute("aria-label").split()) >= 5
+
+
+def test_the_sliders_leave_their_fixed_states_where_no_kernel_runs(browser, address):
+    visit(browser, address, "book/day43-matmul-1.html")
+    assert len(browser.find_elements(By.CSS_SELECTOR, "article svg[viewBox^='0 0 480']")) == len(FIXED)
 
 
 @pytest.mark.parametrize("page", PAGES)
