@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpudays import gpu, ladder_files, ladder_tables, measurements, metrics, profiler, profiles, verify
+from gpudays import exercise, gpu, ladder_files, ladder_tables, measurements, metrics, profiler, profiles, verify
 from gpudays.course import day44, tiles
 from gpudays.course.evidence import Evidence
 from gpudays.course.steps import DAY43, DAY44, Size, Step, label, square
@@ -74,10 +74,13 @@ class Ladder(Session):
         """
         if self.machine.card:
             for size in map(square, sizes):
-                tables = [self._timed_step(source, step, size) for step in day44.on_the_ladder(size[0])]
+                tables = [self._timed_step(source, step, size) for step in day44.TIMED]
                 timing = gpu.time_cublas(*size, warm_ups=self.day.warmups, repeats=self.day.repeats)
                 self.learn(measurements.concat([*tables, self._times(day44.CUBLAS, size, timing)]))
-        how = f"CUDA events, {self.day.warmups} warm-ups, median of {self.day.repeats}, one run, checked first."
+        how = (
+            f"CUDA events, {self.day.warmups} warm-ups, median of {self.day.repeats}, one run, checked first. "
+            "Step 6 with the better of its two rows of tiles, for large and for small matrices."
+        )
         return ladder_tables.fractions(self.evidence(), sizes, how)
 
     def _timed_step(self, source: str, step: Step, size: Size) -> pd.DataFrame:
@@ -148,6 +151,11 @@ class Ladder(Session):
         """How busy the FP32 pipe and the issue slots were, and what the warps waited for."""
         return ladder_tables.waits(self.evidence(), n)
 
+    def share_of_stores(self, n: int) -> str:
+        """How many of step 5's shared wavefronts are stores, and how many of those are conflicts, as traced."""
+        evidence = Evidence(self.traced, "", ("traced",))
+        return ladder_tables.share_of_stores(evidence, n)
+
     # ---- sweep -------------------------------------------------------------------------------------------------------
 
     def sweep(self, source: str, n: int = day44.LARGE[0]) -> Shown:
@@ -163,6 +171,23 @@ class Ladder(Session):
         for patch, cut in day44.SWEEP.items() if self.machine.card else ():
             self.learn(self._timed_patch(source, patch, cut, square(n)))
         return ladder_tables.sweep(source, self.arch, self.evidence(), n)
+
+    def transplanted(self, source: str, n: int = day44.LARGE[1]) -> Shown:
+        """Step 6 with the tiles that its launch table has for another card: its registers there and here, its speed here.
+
+        Raises:
+            WrongAnswer: a kernel is wrong.
+        """
+        homes = list(dict.fromkeys([TRACED_ARCH, self.arch if self.arch != TRACED_ARCH else "sm_90"]))
+        for home in homes if self.machine.card else ():
+            runs = Runs(tiles.with_tiles(source, day44.WARPS, tiles.declared(source, day44.WARPS, home)), DAY44)
+            self._check(runs, day44.WARPS, square(n))
+            self.learn(self._times(day44.transplant(home), square(n), runs.time(day44.WARPS, square(n))))
+        return ladder_tables.transplanted(source, homes, self.evidence(), n)
+
+    def check(self, student: str, baseline: str = "") -> exercise.Report:
+        """Check the exercise; step 3 of Day 43 is the baseline."""
+        return super().check(student, baseline or self.first_steps.source)
 
     def _timed_patch(self, source: str, patch: str, cut: tiles.Tiles, size: Size) -> pd.DataFrame:
         runs = Runs(tiles.with_tiles(source, day44.REGISTERS, cut), DAY44)

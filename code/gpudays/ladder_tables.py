@@ -110,6 +110,37 @@ def counts(counted: pd.DataFrame, n: int, arch: str) -> Shown:
     return Shown(frame, "traced", formats, note)
 
 
+def share_of_stores(traced: Evidence, n: int) -> str:
+    """One line: what stores are of step 5's shared wavefronts, and what conflicts are of those."""
+    names = (model.SHARED_LD_WAVEFRONTS, model.SHARED_ST_WAVEFRONTS, model.SHARED_ST_CONFLICTS)
+    loads, stores, conflicts = (traced.get(day44.VECTORS, n, name).value for name in names)
+    both = loads + stores
+    return f"stores {stores / both:.1%}, conflicts among them {conflicts / both:.1%} (traced, N = {n})"
+
+
+def transplanted(source: str, archs: Sequence[str], evidence: Evidence, n: int) -> Shown:
+    """Step 6 with the tiles that its launch table has for one architecture, compiled for another.
+
+    Args:
+        source: the whole source.
+        archs: whose rows.
+        evidence, n: of the card on which the rows were timed, and the size, if they were.
+    """
+    rows = []
+    for home in archs:
+        cut = tiles.declared(source, day44.WARPS, home)
+        changed = tiles.with_tiles(source, day44.WARPS, cut)
+        used = {arch: needs(source if arch == home else changed, arch)[day44.WARPS] for arch in archs}
+        held = [_used(found, cut, arch) for arch, found in used.items()]
+        text = [f"{r} registers, {spilled:,} B spilled, {share:.1f} %" for r, spilled, _, share, _ in held]
+        share = _number(fraction(evidence, day44.transplant(home), n))
+        rows.append((home, f"{_tile(cut)}, {cut.patch}", *text, share))
+    columns = ["row of", "tile, patch", *(f"on {arch}" for arch in archs), f"of cuBLAS, N = {n}"]
+    timed = evidence.origin([day44.transplant(home) for home in archs], [n], metrics.TIME)
+    source_line = f"{COMPILED}, occupancy in %; times {timed or NOTHING.format(what='times', day='day44')}"
+    return Shown(pd.DataFrame(rows, columns=columns), source_line, {columns[-1]: ".3f"})
+
+
 def beside(traced: Evidence, card: Evidence, n: int) -> Shown:
     """Sectors per request, and shared reads and wavefronts per multiply-add: traced from PTX, counted on the card."""
     each = day44.multiply_adds(square(n))

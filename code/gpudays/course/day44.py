@@ -16,7 +16,7 @@ TILED, REGISTERS, VECTORS, WARPS = KERNELS[2:]
 STEPS = (*DAY43.steps, *DAY44.steps)
 WARPS_SMALL = DAY44.sweep[0].kernel  # step 6 for matrices that large tiles would cut into too few blocks
 CUBLAS = "cuBLAS"
-SMALL_BELOW = 1536  # below this size step 6 takes its small tiles
+TIMED = (*STEPS, *DAY44.sweep)  # step 6 twice: with its large tiles and with its small ones
 LADDER_SIZES = (512, 1024, 2048, 4096)
 LARGE = (2048, 4096)  # where the last step is held against cuBLAS
 
@@ -56,14 +56,14 @@ EXERCISE: Day = Day(
 )  # fmt: skip
 
 
-def on_the_ladder(n: int) -> tuple[Step, ...]:
-    """Steps 1 to 6 as they are launched at a size: small matrices take step 6's small tiles."""
-    return (*STEPS[:-1], DAY44.sweep[0] if n < SMALL_BELOW else STEPS[-1])
-
-
 def swept(patch: str) -> str:
     """What the sweep's kernel of a patch is called in the measurements table: "matmulRegisterTile, 8×8"."""
     return f"{REGISTERS}, {patch}"
+
+
+def transplant(home: str) -> str:
+    """What step 6 with the tiles of another architecture is called in the measurements table."""
+    return f"{WARPS}, row of {home}"
 
 
 def multiply_adds(size: Size) -> int:

@@ -146,10 +146,10 @@ def _fraction(predicted: Predictions, evidence: Evidence) -> Verdict:
 
 
 def fraction(evidence: Evidence, kernel: str, n: int) -> float | None:
-    """A kernel's share of cuBLAS's speed; of step 6, the kernel of its launch table that was timed at this size."""
+    """A kernel's share of cuBLAS's speed; of step 6, with the better of its two rows of tiles, large and small."""
     kernels = (WARPS, WARPS_SMALL) if kernel == WARPS else (kernel,)
-    found = next((gains for name in kernels if (gains := evidence.gains((CUBLAS, name), n))), None)
-    return found[0] if found else None
+    found = [gains[0] for name in kernels if (gains := evidence.gains((CUBLAS, name), n))]
+    return max(found, default=None)
 
 
 def _best_patch(predicted: Predictions, evidence: Evidence) -> Verdict:
