@@ -354,9 +354,10 @@ __device__ void warpTiled(const float* __restrict__ a, const float* __restrict__
     for (int start = 0; start < n; start += BK) {
         const int next = slot == STAGES - 1 ? 0 : slot + 1;
         const int fill = slot == 0 ? STAGES - 1 : slot - 1;  // the slot read last time: free since the last barrier
-        copy.start(tileA[fill], tileB[fill]);
 #pragma unroll
         for (int k = 0; k < BK; ++k) {
+            // Not at once: right behind the barrier the multiply-adds come first.
+            if (k == 1) copy.start(tileA[fill], tileB[fill]);
             if (k == BK - 1) {
                 copy.finish(tileA[fill], tileB[fill]);
                 copy.template wait<STAGES - 2>();
@@ -369,7 +370,7 @@ __device__ void warpTiled(const float* __restrict__ a, const float* __restrict__
             for (int i = 0; i < TM; ++i)
 #pragma unroll
                 for (int step = 0; step < TN; ++step) {
-                    const int j = i % 2 == 1 ? step : TN - 1 - step;
+                    const int j = i % 2 == 0 ? step : TN - 1 - step;
                     sum[i][j] += fromA[k % 2][i] * fromB[k % 2][j];
                 }
         }

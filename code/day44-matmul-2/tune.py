@@ -1,16 +1,15 @@
-"""Tuning room of Day 44: the sweeps behind the launch table, the patch sweep and the ladder, each one command.
+"""Tuning room of Day 44: the sweeps behind the launch table and the patch sweep, each one command.
 
     python tune.py shapes OUT     step 6 over tile shapes and sizes           -> OUT/shapes.csv
     python tune.py steps OUT      steps 4 and 5 over tile shapes              -> OUT/steps.csv
     python tune.py patches OUT    step 4 by outputs per thread, at n = 2048   -> OUT/patch-sweep.csv
-    python tune.py ladder OUT     steps 1 to 6 and cuBLAS on one bench        -> OUT/results.csv
 
-Needs a CUDA GPU, CuPy, pandas and typer. Every configuration is checked before it is timed.
+The ladder itself is timed by the program, matmul_registers. Every configuration is checked before it is timed.
+Needs a CUDA GPU, CuPy, pandas, rich and typer.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import bench
@@ -23,7 +22,6 @@ HERE = Path(__file__).resolve().parent
 console = Console(width=140)
 app = typer.Typer(add_completion=False, help=__doc__)
 
-LADDER_SIZES = (512, 1024, 2048, 4096)
 PATCHES = ((1, 1), (2, 2), (2, 4), (4, 4), (8, 4), (8, 8), (16, 8), (16, 16))  # rows, columns of outputs per thread
 # Step 6: bm, bn, bk, wm, wn, tm, tn, stages, blocks per multiprocessor.
 LARGE_SHAPES = (
@@ -77,29 +75,6 @@ def register_step(step: int, bm: int, bn: int, bk: int, tm: int, tn: int) -> Con
     kernel, macro = {4: ("matmulRegisterTile", "REGISTER_TILES"), 5: ("matmulVectorLoads", "VECTOR_TILES")}[step]
     text = f"{bm},{bn},{bk},{tm},{tn}"
     return Config(f"{step}: {text}", kernel, SOURCE, {macro: text}, bm, bn, (bm // tm) * (bn // tn))
-
-
-def declared(pattern: str) -> list[int]:
-    """Numbers that the source declares, by the line that holds them."""
-    return [int(x) for x in re.search(pattern, SOURCE)[1].split(",")]
-
-
-def ladder_configs() -> list[Config]:
-    """Steps 1 to 6 as the programs launch them on sm_90."""
-    earlier = page_kernels(HERE.parent / "day43-matmul-1" / "matmul_steps.cu")
-    steps = [
-        Config("1", "matmulStridedRows", earlier, {}, 16, 16, (16, 16)),  # square grid: x and y may swap
-        Config("2", "matmulCoalescedCols", earlier, {}, 16, 16, (16, 16)),
-        Config("3", "matmulTiled", earlier, {}, 16, 16, (16, 16)),
-    ]
-    for step, macro, kernel in ((4, "REGISTER_TILES", "matmulRegisterTile"), (5, "VECTOR_TILES", "matmulVectorLoads")):
-        bm, bn, _, tm, tn = declared(rf"#define {macro} ([\d, ]+)")
-        steps.append(Config(str(step), kernel, SOURCE, {}, bm, bn, (bm // tm) * (bn // tn)))
-    large, small = re.findall(r"if \(arch >= (?:90|80)\) return \{([\d, ]+)\};", SOURCE)[:: len("ab")]
-    for label, kernel, row in (("6", "matmulWarpTiled", large), ("6 small", "matmulWarpTiledSmall", small)):
-        bm, bn, _, _, _, tm, tn, _, _ = (int(x) for x in row.split(","))
-        steps.append(Config(label, kernel, SOURCE, {}, bm, bn, (bm // tm) * (bn // tn)))
-    return steps
 
 
 def prepared(configs: list[Config], sizes: tuple[int, ...] = bench.ODD_SIZES) -> Bench:
@@ -192,27 +167,6 @@ def patches(out: Path, n: int = 2048) -> None:
     frame.to_csv(out / "patch-sweep.csv", index=False, float_format="%.6g")
     columns = ["patch_rows", "patch_cols", "registers", "spill_store_bytes", "occupancy", "ms_median"]
     print(frame[[*columns, "ms_min", "ms_max", "fraction_of_cublas"]].round(4).to_string())
-
-
-@app.command()
-def ladder(out: Path) -> None:
-    """Steps 1 to 6 and cuBLAS; step 6 by whichever row of its launch table applies at that size."""
-    configs = ladder_configs()
-    ready = prepared(configs)
-    kernels = {config.label: config.kernel for config in configs} | {CUBLAS: CUBLAS}
-    rows = []
-    for n in LADDER_SIZES:
-        left_out = "6" if n < bench.SMALL_BELOW else "6 small"
-        labels = [label for label in ready.launchers if label != left_out]
-        for row in bench.rows_of(ready.times(n, 10, labels), n):
-            label = row.pop("label")
-            size = row.pop("n")
-            step = "" if label == CUBLAS else label.split()[0]
-            rows.append({"kernel": kernels[label], "step": step, "m": size, "n": size, "k": size, **row})
-    frame = pd.DataFrame(rows).sort_values(["n", "step"])
-    frame["card"] = bench.card()
-    frame.to_csv(out / "results.csv", index=False, float_format="%.6g")
-    print(frame.drop(columns=["m", "k", "card"]).round(4).to_string(index=False))
 
 
 if __name__ == "__main__":
