@@ -8,10 +8,14 @@ import pytest
 
 from gpudays import (
     exercise,
+    gpu,
     kernels_in_pages,
     measurements,
     metrics,
     orders,
+    profiler,
+    profiles,
+    session,
     staging,
     tile_figures,
     tile_tables,
@@ -22,6 +26,7 @@ from gpudays.course.day16 import KERNELS, SWEEP, TILES, Predictions
 from gpudays.course.evidence import Evidence
 from gpudays.course.predictions import CANNOT, DID_NOT, MATCHED
 from gpudays.course.steps import DAY16, square
+from gpudays.machine import Machine
 from gpudays.ptx import model
 from gpudays.runs import Runs
 
@@ -131,6 +136,18 @@ def test_sectors_per_request_do_not_depend_on_the_tile(runs, tile):
     assert total[model.GLOBAL_LD_REQUESTS] == 2 * (64 // tile) * 64 * 64 // 32
     assert total[model.SHARED_LD_WAVEFRONTS] == total[model.SHARED_LD_REQUESTS] == 2 * 64 * 64 * 64 // 32
     assert total[model.SHARED_LD_CONFLICTS] == total[model.SHARED_ST_CONFLICTS] == 0
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "content/profiles" / DAY16.profiles).glob("*-256.details.csv")))
+def test_the_sweep_s_requests_and_sectors_are_those_of_the_card(runs, path):
+    exported = profiles.read_details(path, 256, H200).set_index(["kernel", "metric"])["value"]
+    for kernel in TILES.values():
+        total = runs.traced(kernel, square(256)).total
+        for metric in (model.GLOBAL_LD_REQUESTS, model.GLOBAL_ST_REQUESTS, model.SHARED_ST_REQUESTS):
+            assert exported[kernel, metric] == total[metric], (kernel, metric)
+        # The card's unit counter of sectors may be sampled; ptxas joins four of a row's reads into one of 128 bits.
+        assert exported[kernel, model.GLOBAL_LD_SECTORS] == pytest.approx(total[model.GLOBAL_LD_SECTORS], rel=0.005)
+        assert exported[kernel, model.SHARED_LD_REQUESTS] == total[model.SHARED_LD_REQUESTS] * 5 / 8
 
 
 # ---- what a block stages ---------------------------------------------------------------------------------------------
@@ -284,6 +301,37 @@ def test_a_conflict_is_drawn_as_one():
     ]  # fmt: skip
     hatched = [[p for p in axis.patches if p.get_hatch()] for axis in picture.axes]
     assert [len(found) for found in hatched] == [32, 0]
+
+
+# ---- session ---------------------------------------------------------------------------------------------------------
+
+
+def lab(card: str, measured, counters_of=H200):
+    """A page whose machine has a card without readable counters, and whose shipped figures are an H200's."""
+    shipped = profiles.Figures(measured, "shipped", (), counters_of, {"l2_bytes": 60 * 2**20})
+    device = gpu.Device(card, "sm_75", 40, 4 * 2**20, 16 * 2**30, "580.1", (13, 0)) if card else None
+    refused = profiler.Permission(False, "permission", "counters refused")
+    return session.Session(DAY16, Machine(device, "", refused, shipped, profiles.published(DAY16.profiles)))
+
+
+def test_where_counters_are_refused_the_shipped_card_stands_in_and_is_named():
+    page = lab(T4, table(card_rows(256)))
+    page.learn(table(rows(metrics.TIME, 256, (0.17, 0.11), "live", T4)))
+    on_card = page.on_card()
+    assert (on_card.card, on_card.l2_bytes) == (H200, 60 * 2**20)
+    shown = tile_tables.fell(page.evidence(), on_card, *KERNELS, [256]).frame.set_index("times fewer")
+    assert shown.loc["time", "source"] == f"live, {T4}" and shown.loc["time", "256"] == pytest.approx(0.17 / 0.11)
+    assert shown.loc["bytes read from DRAM", "source"] == f"shipped, {H200}"
+
+
+def test_a_card_s_own_counters_come_first():
+    page = lab(T4, table(card_rows(256)))
+    page.learn(table(rows(metrics.L2_HIT_RATE, 256, (97.0, 96.0), "live", T4)))
+    assert page.on_card().card == T4 and page.on_card().l2_bytes == 4 * 2**20
+
+
+def test_the_program_s_kernels_are_the_page_s():
+    assert "\n" + lab("", table(card_rows(256))).program() == SOURCE
 
 
 # ---- the exercise ----------------------------------------------------------------------------------------------------

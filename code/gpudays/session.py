@@ -7,13 +7,25 @@ tables, the figures and the grades are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 import gpudays
-from gpudays import exercise, figures, gpu, measurements, metrics, page_tables, profiler, verify
+from gpudays import (
+    exercise,
+    figures,
+    gpu,
+    kernels_in_pages,
+    measurements,
+    metrics,
+    page_tables,
+    profiler,
+    profiles,
+    verify,
+)
 from gpudays.course.evidence import Evidence, describe
 from gpudays.course.models import size_past_l2
 from gpudays.course.predictions import Verdict
@@ -80,6 +92,14 @@ class Session:
         """
         card = self.machine.card
         return page_tables.resources(self.runs(source).program, self.day, [card.arch] if card else ["sm_75", "sm_90"])
+
+    def program(self) -> str:
+        """The kernels of the day's standalone program, which its page holds too; for another day to compare with.
+
+        Raises:
+            KernelTextError: the program is not there, as where the course is not a whole checkout.
+        """
+        return kernels_in_pages.kernel_text((profiles.home() or Path()) / self.day.program)
 
     def runs(self, source: str) -> Runs:
         """The runs of a source, kept from cell to cell."""
