@@ -5,7 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from gpudays import figures, first_cell, kernels_in_pages, notebooks
+from gpudays import figures, first_cell, kernels_in_pages, metrics, notebooks, profiles
 from gpudays.course.steps import DAYS
 from gpudays.kernels_in_pages import KernelTextError
 
@@ -92,6 +92,17 @@ def test_what_is_traced_or_derived_is_compared_to_the_letter():
     compared = [c.source for c in cells(DAYS["day43"]) if "nbval-ignore-output" not in c.metadata.get("tags", [])]
     for needed in ("sectors(row * n + k)", "lab.trace(", "warp_sectors", 'on="published"', "on_paper"):
         assert any(needed in source for source in compared), needed
+
+
+def test_the_published_ratios_in_the_prose_are_the_published_files():
+    folder = profiles.folder(DAYS["day43"].profiles)
+    times = profiles.read_timing(folder / "published-t4-timing.csv", "published", "Tesla T4")
+    of = times[times["metric"] == metrics.TIME].set_index(["kernel", "n"])["value"]
+    first = [f"{of['matmulStridedRows', n] / of['matmulTiled', n]:.2f} at {n}" for n in (512, 1024)]
+    again = profiles.read_csv(folder / "published-t4-recheck.csv", ("n", "speedup_step1_to_step3"))
+    text = " ".join((ROOT / DAYS["day43"].page).read_text("utf-8").split())
+    assert f"step 1 → 3 gained {' and '.join(first)}" in text
+    assert f"it was {' and '.join(again['speedup_step1_to_step3'])}" in text
 
 
 # ---- the room itself ---------------------------------------------------------------------------------------------
