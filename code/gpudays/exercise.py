@@ -6,11 +6,12 @@ comes after it is not run, and says so. The days' demands stand in ``exercise_ga
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpudays import compiler, exercise_patch, gpu, verify
+from gpudays import compiler, exercise_patch, exercise_ratios, exercise_tricks, gpu, verify
 from gpudays.compiler import CompileError
 from gpudays.course import evidence as ev
 from gpudays.course.steps import Size, label
@@ -21,9 +22,12 @@ from gpudays.ptx.model import (
     GLOBAL_LD_SECTORS,
     SHARED_LD_REQUESTS,
     Finding,
+    KernelTrap,
     LaunchError,
+    Touch,
     UnsupportedInstruction,
 )
+from gpudays.ptx.parser import PtxSyntaxError
 from gpudays.runs import ParameterError, Runs, sample_blocks, verify_sample
 
 STAGES = ("found and compiles", "safe in the tracer", "correct", "audit", "order of speed")
@@ -39,9 +43,28 @@ class Attempt:
     on_gpu: bool
     ratios: list[Ratio] = field(default_factory=list)
     small: dict[str, verify.Report] = field(default_factory=dict)
+    touched: dict[str, set[Touch]] = field(default_factory=dict)
+    other_tiles: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def small_sizes(self) -> tuple[Size, ...]:
+        """The day's small sizes, and one that is drawn for this hand-in."""
+        drawn = exercise_tricks.drawn_size(self.student.source, self.exercise.day)
+        return (*self.exercise.small_sizes, drawn)
+
+    @property
+    def seed(self) -> int:
+        """Of the matrices and of the samples of blocks."""
+        return exercise_tricks.seed(self.student.source)
 
 
-def check(day: str, source: str, baseline: str, on_gpu: bool | None = None) -> Report:
+def check(
+    day: str,
+    source: str,
+    baseline: str,
+    on_gpu: bool | None = None,
+    begin: Callable[[str], None] = lambda stage: None,
+) -> Report:
     """Check a hand-in.
 
     Args:
@@ -49,6 +72,7 @@ def check(day: str, source: str, baseline: str, on_gpu: bool | None = None) -> R
         source: the student's CUDA C++, kernels only.
         baseline: the page's own source, whose first kernel is the baseline.
         on_gpu: verify and time on the card (default: if there is one).
+        begin: called with each stage's name as it begins, for progress.
 
     Returns:
         The report; a bad hand-in is a report too, never an exception.
@@ -64,8 +88,10 @@ def check(day: str, source: str, baseline: str, on_gpu: bool | None = None) -> R
     stages: list[Stage] = []
     for name, run in zip(STAGES, (_found, _safe, _correct, _audit, _order), strict=True):
         stopped = next((s for s in stages if s.status in (FAILED, NOT_WRITTEN)), None)
+        if not stopped:
+            begin(name)
         stages.append(Stage(name, NOT_RUN, (f"because of: {stopped.name}",)) if stopped else run(name, attempt))
-    return Report(day, tuple(stages), tuple(attempt.ratios))
+    return Report(day, tuple(stages), exercise_ratios.complete(exercise, attempt.ratios))
 
 
 # ---- found and compiles ----------------------------------------------------------------------------------------------
@@ -81,7 +107,7 @@ def _found(name: str, attempt: Attempt) -> Stage:
     missing, notes = [], []
     for kernel in wanted:
         try:
-            notes.append(attempt.student.signature(kernel).note)
+            notes += [attempt.student.signature(kernel).note, _launched(attempt, kernel)]
         except compiler.KernelNotFound as problem:
             missing.append((kernel, str(problem)))
         except ParameterError as problem:
@@ -91,6 +117,14 @@ def _found(name: str, attempt: Attempt) -> Stage:
     if missing:
         return Stage(name, FAILED, tuple(text for _, text in missing), "the check finds kernels by their names")
     return Stage(name, PASSED, (f"found {', '.join(wanted)}", *filter(None, notes)))
+
+
+def _launched(attempt: Attempt, kernel: str) -> str:
+    """A note where a kernel gets its threads in another shape than the page's."""
+    page, here = attempt.exercise.day.step(kernel).block, attempt.student.step(kernel).block
+    if page == here or attempt.exercise.day.launched:
+        return ""
+    return f"{kernel} reads no threadIdx.y: launched with {here[0]} × {here[1]} threads, not {page[0]} × {page[1]}"
 
 
 # ---- safe in the tracer ----------------------------------------------------------------------------------------------
@@ -118,19 +152,35 @@ def _safe(name: str, attempt: Attempt) -> Stage:
     for kernel in attempt.exercise.kernels:
 
         def run(a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size, kernel: str = kernel) -> None:
-            try:
-                findings = attempt.student.trace(kernel, a, b, c, size).findings
-            except (LaunchError, UnsupportedInstruction) as problem:
-                raise _Caught(f"{kernel} at {label(size)}: {problem}", "") from problem
-            if findings:
-                raise _Caught(f"{kernel} at {label(size)}: {_told(attempt.student.source, findings)}", findings[0].kind)
+            _traced(attempt, kernel, a, b, c, size)
 
         try:
-            attempt.small[kernel] = verify.verify(run, attempt.exercise.small_sizes, kernel)
+            attempt.small[kernel] = verify.verify(run, attempt.small_sizes, kernel, attempt.seed)
         except _Caught as caught:
-            seen, kind = caught.args
-            return Stage(name, FAILED, (seen,), HINTS.get(kind, ""))
-    return Stage(name, PASSED, (f"no finding at {_sizes(attempt.exercise.small_sizes)}",))
+            return _unsafe(name, attempt, kernel, *caught.args)
+    return Stage(name, PASSED, (f"no finding at {_sizes(attempt.small_sizes)}",))
+
+
+def _traced(attempt: Attempt, kernel: str, a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size) -> None:
+    """One launch in the tracer; notes which buffers it used, and raises what it found."""
+    where = f"{kernel} at {label(size)}"
+    try:
+        result = attempt.student.trace(kernel, a, b, c, size)
+    except (LaunchError, UnsupportedInstruction, KernelTrap, PtxSyntaxError) as problem:
+        raise _Caught(f"{where}: {problem}", "") from problem
+    if result.findings:
+        raise _Caught(f"{where}: {_told(attempt.student.source, result.findings)}", result.findings[0].kind)
+    attempt.touched.setdefault(kernel, set()).update(result.touched)
+
+
+def _unsafe(name: str, attempt: Attempt, kernel: str, seen: str, kind: str) -> Stage:
+    """The stage's failure; a larger tile than the day's explains an unwritten one."""
+    notes = [seen]
+    if kind in ("uninitialized-shared", "out-of-bounds", "shared-race") and (
+        tile := attempt.exercise.tiles.get(kernel)
+    ):
+        notes += filter(None, [exercise_tricks.other_shared(attempt.student, kernel, tile)])
+    return Stage(name, FAILED, tuple(notes), HINTS.get(kind, ""))
 
 
 def _told(source: str, findings: list[Finding]) -> str:
@@ -152,12 +202,17 @@ def _correct(name: str, attempt: Attempt) -> Stage:
     seen = []
     for kernel in attempt.exercise.kernels:
         found = list(attempt.small[kernel].problems)
+        if not found and (left := exercise_tricks.outlasting(kernel, attempt.touched[kernel])):
+            return Stage(name, FAILED, (left,), "what a kernel computes goes into c, and nowhere else")
         if not found:
-            problems, line = (_on_card if attempt.on_gpu else _on_cpu)(attempt, kernel)
+            try:
+                problems, line = (_on_card if attempt.on_gpu else _on_cpu)(attempt, kernel)
+            except _Caught as caught:
+                return _unsafe(name, attempt, kernel, *caught.args)
             found, seen = problems, [*seen, line]
         if found:
             return Stage(name, FAILED, tuple(map(str, found)), _hint_wrong(found[0]))
-    return Stage(name, PASSED, (*seen, f"and at {_sizes(attempt.exercise.small_sizes)} in the tracer"))
+    return Stage(name, PASSED, (*seen, f"and at {_sizes(attempt.small_sizes)} in the tracer"))
 
 
 def _on_card(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
@@ -168,7 +223,7 @@ def _on_card(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
 
     sizes = attempt.exercise.sizes
     try:
-        report = verify.verify(run, sizes, kernel)
+        report = verify.verify(run, sizes, kernel, attempt.seed)
     except (LaunchError, gpu.GpuFault) as problem:
         return [verify.Problem("wrong", kernel, sizes[0], str(problem))], ""
     return list(report.problems), f"{kernel}: right at {_sizes(sizes)} on the GPU"
@@ -178,16 +233,25 @@ def _on_cpu(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
     """The day's sizes in the tracer, the large ones in a sample of blocks: problems, and what was tried."""
 
     def run(a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size) -> None:
-        attempt.student.trace(kernel, a, b, c, size)
+        _traced(attempt, kernel, a, b, c, size)
 
     large = _large(attempt.exercise)
     whole = [size for size in attempt.exercise.sizes if size not in large]
-    problems = list(verify.verify(run, whole, kernel, twice=False).problems)
+    problems = list(verify.verify(run, whole, kernel, attempt.seed, twice=False).problems)
     line = f"{kernel}: right at {_sizes(whole)} in the tracer"
-    for size in large if not problems else ():
-        problems, _, blocks = verify_sample(attempt.student, kernel, size)
+    for size in large if not problems and not _other_tile(attempt, kernel) else ():
+        problems, _, blocks = verify_sample(attempt.student, kernel, size, seed=attempt.seed)
         line += f", at {label(size)} in a sample of {blocks} blocks"
     return problems, line
+
+
+def _other_tile(attempt: Attempt, kernel: str) -> str:
+    """What is wrong with the kernel's tile, for the audit to tell: such a kernel's blocks cannot be sampled."""
+    tile = attempt.exercise.tiles.get(kernel)
+    if tile and kernel not in attempt.other_tiles:
+        size = attempt.exercise.sizes[0]
+        attempt.other_tiles[kernel] = exercise_tricks.other_tile(attempt.student, kernel, tile, size)
+    return attempt.other_tiles.get(kernel, "")
 
 
 def _large(exercise: Exercise) -> list[Size]:
@@ -219,12 +283,27 @@ def _audit(name: str, attempt: Attempt) -> Stage:
             failed, line = _loads(attempt, kernel, size, limit(size[2]))
             (failures if failed else seen).append(line)
     hint = "what a thread's neighbours have loaded already, it can read from shared memory" if failures else ""
+    for problem, advice in _misused(attempt):
+        failures.append(problem)
+        hint = hint or advice
     for fails, line, advice in _patches(attempt):
         (failures if fails else seen).append(line)
         hint = hint or (advice if fails else "")
     for fewer, than in exercise.fewer_sectors:
         failures += _fewer_sectors(attempt, fewer, than, exercise.sizes[0])
+    attempt.ratios += exercise_ratios.beside_shipped(exercise, lambda kernel, size: _sectors(attempt, kernel, size))
     return Stage(name, FAILED if failures else PASSED, (*failures, *seen), hint)
+
+
+def _misused(attempt: Attempt) -> list[tuple[str, str]]:
+    """Kernels that read C or have another tile than the day's: what was seen, and a hint."""
+    found = []
+    for kernel in attempt.exercise.kernels:
+        scratch = exercise_tricks.scratch(kernel, attempt.touched[kernel])
+        found += [(scratch, "sum in a register that starts at 0.0f, and store it once")] if scratch else []
+        tile = _other_tile(attempt, kernel)
+        found += [(tile, "a larger tile loads less: the comparison is of kernels with the same block")] if tile else []
+    return found
 
 
 def _patches(attempt: Attempt) -> list[exercise_patch.Line]:
@@ -243,7 +322,7 @@ def _loads(attempt: Attempt, kernel: str, size: Size, allowed: int) -> tuple[boo
     loads = float(total[ev.LOADS])
     failed, where = loads > allowed, f"{kernel} at {label(size)}"
     status = FAILED if failed else PASSED
-    attempt.ratios.append(Ratio(f"{where}: floats loaded per thread", loads, f"at most {allowed}", status))
+    attempt.ratios.append(Ratio(exercise_ratios.loads(kernel, size), loads, f"at most {allowed}", status))
     line = f"{where} loads {loads:,.6g} floats per thread from global memory (at most {allowed})"
     return failed, f"{line}. {_why_so_many(loads, total, size, attempt.exercise.untiled)}" if failed else line
 
@@ -268,17 +347,18 @@ def _why_so_many(loads: float, total: dict[str, float], size: Size, untiled: str
 
 def _fewer_sectors(attempt: Attempt, fewer: str, than: str, size: Size) -> list[str]:
     """The ratio of sectors per request of two kernels; gated only where no clock can gate the order."""
-    ours = _sectors_per_request(attempt.student.traced(fewer, size).total)
-    runs = attempt.baseline if than == attempt.exercise.baseline else attempt.student
-    theirs = _sectors_per_request(runs.traced(than, size).total)
+    ours, theirs = _sectors(attempt, fewer, size), _sectors(attempt, than, size)
     fails = ours >= theirs and not attempt.on_gpu
     needs = f"below {theirs:.2f} of {than}" + (" (gated by time here)" if attempt.on_gpu else "")
     status = FAILED if fails else PASSED if ours < theirs else NOT_GATED
-    attempt.ratios.append(Ratio(f"{fewer} at {label(size)}: sectors per request", ours, needs, status))
+    attempt.ratios.append(Ratio(exercise_ratios.sectors(fewer, size), ours, needs, status))
     return [f"{fewer} costs {ours:.2f} sectors per request, {than} {theirs:.2f}: not coalesced"] if fails else []
 
 
-def _sectors_per_request(total: dict[str, float]) -> float:
+def _sectors(attempt: Attempt, kernel: str, size: Size) -> float:
+    """Sectors per load request of a kernel; the baseline's from the page's own source."""
+    runs = attempt.baseline if kernel == attempt.exercise.baseline else attempt.student
+    total = runs.traced(kernel, size).total
     return total[GLOBAL_LD_SECTORS] / total[GLOBAL_LD_REQUESTS] if total[GLOBAL_LD_REQUESTS] else 0.0
 
 
@@ -293,10 +373,14 @@ def _order(name: str, attempt: Attempt) -> Stage:
     if not attempt.on_gpu:
         for order in orders:
             for size in (*order.gated, *order.reported):
-                attempt.ratios.append(Ratio(_speedup(order, size), None, _needs(order, size), f"{NOT_GATED}: no GPU"))
+                what, needs = exercise_ratios.speedup(order, size), exercise_ratios.needs(order, size)
+                attempt.ratios.append(Ratio(what, None, needs, f"{NOT_GATED}: no GPU"))
         return Stage(name, NOT_GATED, (f"not gated: no GPU ({gpu.why_no_gpu()})",))
     sizes = dict.fromkeys(size for order in orders for size in (*order.gated, *order.reported))
-    times = {size: _times(attempt, size) for size in sizes}
+    try:
+        times = {size: _times(attempt, size) for size in sizes}
+    except (LaunchError, gpu.GpuFault) as problem:
+        return Stage(name, FAILED, (str(problem),), "the tracer ran the same kernel in a sample only, or for less long")
     failures = [line for order in orders for size in sizes if (line := _gate(attempt, order, size, times[size]))]
     seen = [f"at {label(size)}: " + ", ".join(f"{k} {t}" for k, t in of.items()) for size, of in times.items()]
     hint = "read the sectors per request and the loads per thread together with the time" if failures else ""
@@ -317,16 +401,9 @@ def _gate(attempt: Attempt, order: Order, size: Size, times: dict[str, gpu.Timin
     ratio = times[order.slower].median / times[order.faster].median
     gated = size in order.gated
     status = NOT_GATED if not gated else PASSED if ratio > order.at_least else FAILED
-    attempt.ratios.append(Ratio(_speedup(order, size), ratio, _needs(order, size), status))
-    return "" if status != FAILED else f"{_speedup(order, size)} is {ratio:.2f}, and has to be above {order.at_least:g}"
-
-
-def _needs(order: Order, size: Size) -> str:
-    return f"above {order.at_least:g}" if size in order.gated else "reported only"
-
-
-def _speedup(order: Order, size: Size) -> str:
-    return f"{order.slower} → {order.faster} at {label(size)}: speed-up"
+    what = exercise_ratios.speedup(order, size)
+    attempt.ratios.append(Ratio(what, ratio, exercise_ratios.needs(order, size), status))
+    return "" if status != FAILED else f"{what} is {ratio:.2f}, and has to be above {order.at_least:g}"
 
 
 def _sizes(sizes: tuple[Size, ...] | list[Size]) -> str:

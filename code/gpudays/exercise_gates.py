@@ -42,6 +42,7 @@ class Exercise:
         loads: for a kernel, the most floats that a thread may read from global memory, as a function of k.
         fewer_sectors: pairs of kernels (fewer, than): sectors per load request, gated where there is no GPU.
         orders: who has to be faster.
+        tiles: for a kernel, the side of its tiles and of the patch that a block computes, which is to stay.
         untiled: what the kernel is called that still reads every operand from global memory.
         no_spill: architectures on which the kernels may spill no register.
         wavefronts: for a kernel, the most shared wavefronts for each multiply-add, at the first of ``sizes``.
@@ -56,6 +57,7 @@ class Exercise:
     loads: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
     fewer_sectors: tuple[tuple[str, str], ...] = ()
     orders: tuple[Order, ...] = ()
+    tiles: Mapping[str, int] = field(default_factory=dict)
     untiled: str = "step 2"
     no_spill: tuple[str, ...] = ()
     wavefronts: Mapping[str, float] = field(default_factory=dict)
@@ -70,15 +72,17 @@ EXERCISES: dict[str, Exercise] = {
         sizes=(square(256), (300, 260, 500)),
         loads={"matmulTiled": load_limit},
         orders=(Order("matmulTiled", "matmulNaive", gated=(), reported=(square(256), square(512))),),
+        tiles={"matmulTiled": 16},
         untiled="matmulNaive",
     ),
     "day43": Exercise(
         day=DAY43,
         baseline="matmulStridedRows",
         kernels=("matmulCoalescedCols", "matmulTiled"),
-        small_sizes=tuple(square(n) for n in (1, 15, 16, 17, 35, 64)),
+        small_sizes=tuple(square(n) for n in (1, 15, 16, 17, 33, 35, 64, 260)),
         sizes=(square(512), square(1024)),
         loads={"matmulTiled": load_limit},
+        tiles={"matmulTiled": 16},
         fewer_sectors=(("matmulCoalescedCols", "matmulStridedRows"),),
         orders=(
             Order("matmulCoalescedCols", "matmulStridedRows", gated=(square(512), square(1024))),

@@ -6,8 +6,9 @@ auditing the same kernel at the same size execute it once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -82,7 +83,16 @@ class Runs:
 
     def step(self, kernel: str, arch: str | None = None) -> Step:
         """The step with the launch that this source's kernel needs on an architecture (default: the tracer's)."""
-        return self.day.launch(kernel, self.source, arch or self.arch)
+        step = self.day.launch(kernel, self.source, arch or self.arch)
+        return _in_a_row(step) if step.block[1] > 1 and self.is_one_dimensional(kernel) else step
+
+    def is_one_dimensional(self, kernel: str) -> bool:
+        """Whether a kernel reads no ``threadIdx.y``: then its threads are launched in a row, as many as the day's."""
+        entries = self.program.ptx.split(".entry ")
+        functions = [text.split(".func", 1)[1] for text in entries if ".func" in text]
+        mangled = self.program.kernel(kernel).mangled
+        own = next(text for text in entries[1:] if re.match(rf"{re.escape(mangled)}\b", text))
+        return "%tid.y" not in own and not any("%tid.y" in text for text in functions)
 
     def step_on_card(self, kernel: str) -> Step:
         """The step as it is launched on this machine's card."""
@@ -149,6 +159,11 @@ class Runs:
         )  # fmt: skip
 
 
+def _in_a_row(step: Step) -> Step:
+    """The same block and patch of C with all threads along x."""
+    return replace(step, block=(step.block[0] * step.block[1], 1), tile=step.covers)
+
+
 def sample_blocks(grid: Sequence[int], count: int = 32, seed: int = 1) -> list[Block]:
     """Some blocks of a grid (x, y): its four corners and others at random, always the same; all if it has no more.
 
@@ -167,7 +182,7 @@ def sample_blocks(grid: Sequence[int], count: int = 32, seed: int = 1) -> list[B
 
 
 def verify_sample(
-    runs: Runs, kernel: str, size: Size, count: int | None = None
+    runs: Runs, kernel: str, size: Size, count: int | None = None, seed: int = 1
 ) -> tuple[list[verify.Problem], float, int]:
     """Run a sample of a launch's blocks in the tracer and hold what they wrote against float64.
 
@@ -177,13 +192,14 @@ def verify_sample(
     Args:
         runs, kernel, size: what is run.
         count: how many blocks (default: 32, or fewer where a block computes more than 256 elements, but at least 4).
+        seed: of the matrices and the choice of blocks.
 
     Returns:
         Problems (at most one), largest relative error, number of blocks run.
     """
     step = runs.step(kernel)
-    blocks = sample_blocks(step.grid(size), count or max(4, 32 * 256 // (step.covers[0] * step.covers[1])))
-    a, b = verify.inputs(size)
+    blocks = sample_blocks(step.grid(size), count or max(4, 32 * 256 // (step.covers[0] * step.covers[1])), seed)
+    a, b = verify.inputs(size, seed)
     c = np.full(size[:2], np.nan, np.float32)
     result = runs.trace(kernel, a, b, c, size, blocks)
     if result.findings:
