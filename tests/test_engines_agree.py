@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from kernel_corpus import SAMPLES, Sample
+from test_tracer_findings import CASES, LEGAL, WRONG
 
 from gpudays import compiler
+from gpudays.course.steps import DAYS
+from gpudays.kernels_in_pages import kernel_text
 from gpudays.ptx.engine import execute
 from gpudays.ptx.oracle.arguments import prepare
 from gpudays.ptx.oracle.interpreter import Run, interpret
@@ -59,3 +64,82 @@ def test_engines_agree(name):
     assert {k: v for k, v in compiled.total.items() if v} == {k: v for k, v in oracle.total.items() if v}
     lines = {(line, metric): value for line, metric, value in compiled.rows if value}
     assert lines == {key: value for key, value in oracle.line_counts.items() if value}
+
+
+# ---- the course's kernels ------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).parent.parent
+COURSE = [(day, step, size) for day in DAYS.values() for step in day.steps for size in [(35, 35, 35), (1, 1, 1)]]
+COURSE = [c for c in COURSE if c[0].name != "day44" or c[2][0] > 1]  # big tiles: one size is enough
+
+
+def both(ptx: str, kernel: str, grid, block, args: list, shared_bytes: int = 0, **options):
+    """The two engines' results, and the two sets of arrays that they left."""
+    ours = [np.copy(a) if isinstance(a, np.ndarray) else a for a in args]
+    module = parse(ptx)
+    function = module.functions[kernel]
+    oracle = interpret(module, function, prepare(function, grid, block, ours, shared_bytes), **options)
+    return oracle, execute(ptx, kernel, grid, block, args, shared_bytes, **options), ours, args
+
+
+@pytest.mark.parametrize(("day", "step", "size"), COURSE, ids=[f"{s.kernel} {n[0]}" for _, s, n in COURSE])
+def test_the_course_kernels_agree(day, step, size):
+    m, n, k = size
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    args = [a, b, np.full((m, n), np.nan, np.float32), *day.scalars(size)]
+    program = compiler.compile(kernel_text(ROOT / day.program))
+    kernel = program.kernel(step.kernel).mangled
+    oracle, compiled, ours, theirs = both(program.ptx, kernel, step.grid(size), step.block, args, step.shared_bytes)
+    np.testing.assert_array_equal(ours[2], theirs[2])
+    np.testing.assert_allclose(ours[2], a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+    assert oracle.findings == compiled.findings == []
+    assert {key: v for key, v in compiled.total.items() if v} == {key: v for key, v in oracle.total.items() if v}
+
+
+# ---- what they find ------------------------------------------------------------------------------------------------
+
+
+def places(result) -> set[tuple]:
+    """What was found where: a race's two lines in either order."""
+    return {(f.kind, *sorted((f.line, f.other_line or 0))) for f in result.findings}
+
+
+@pytest.mark.parametrize("number", ["00", "03", "05", "06", "08", "11", "13", "21", "22", "26"])
+@pytest.mark.parametrize("size", [(64, 64, 64), (35, 19, 79)], ids=str)
+def test_cases_are_found_by_both(number, size):
+    m, n, k = size
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    args = [a, b, np.zeros((m, n), np.float32), *map(np.int32, size)]
+    ptx = compiler.compile((next(CASES.glob(f"{number}_*")) / "kernel.cu").read_text()).ptx
+    oracle, compiled, _, _ = both(ptx, "matmul", (-(-n // 16), -(-m // 16)), (16, 16), args)
+    # Global races between accesses that stray out of their buffers depend on where the buffers lie.
+    assert _but_global_races(compiled) == _but_global_races(oracle)
+
+
+def _but_global_races(result) -> set[tuple]:
+    return {place for place in places(result) if place[0] != "global-race"}
+
+
+UNORDERED = LEGAL.replace("__syncwarp();", "")
+LAUNCHES = [
+    (LEGAL, "two_barriers", 128, lambda: [np.zeros(128, np.int32)]),
+    (LEGAL, "warp_reduce", 128, lambda: [np.ones(128, np.float32), np.zeros(4, np.float32)]),
+    (UNORDERED, "warp_reduce", 128, lambda: [np.ones(128, np.float32), np.zeros(4, np.float32)]),
+    (LEGAL, "named", 192, lambda: [np.zeros(64, np.int32)]),
+    (LEGAL, "flag", 64, lambda: [np.arange(64, dtype=np.int32), np.zeros(64, np.int32)]),
+    (WRONG, "endless", 32, lambda: [np.zeros(1, np.int32)]),
+    (WRONG, "divergent", 64, lambda: [np.zeros(64, np.int32)]),
+    (WRONG, "hang", 64, lambda: [np.zeros(64, np.int32)]),
+    (WRONG, "negative", 32, lambda: [np.arange(32, dtype=np.float32), np.zeros(32, np.float32)]),
+    (WRONG, "local_array", 32, lambda: [np.zeros(32, np.float32), np.int32(1000)]),
+    (WRONG, "wild", 32, lambda: [np.zeros(4, np.float32), np.int64(1 << 40)]),
+    (WRONG, "same_cell", 32, lambda: [np.zeros(32, np.int32)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "kernel", "threads", "make"), LAUNCHES, ids=[str(x[1]) for x in LAUNCHES])
+def test_small_mistakes_are_found_by_both(source, kernel, threads, make):
+    oracle, compiled, _, _ = both(compiler.compile(source).ptx, kernel, 1, threads, make(), budget=20_000)
+    assert places(oracle) == places(compiled)

@@ -13,7 +13,7 @@ clocks; the terms strong, release and acquire are those of "Parallel Thread Exec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -142,33 +142,50 @@ def _contested(entries: np.ndarray) -> np.ndarray:
     return entries[_spread(several & written & ~strong, starts, len(entries))]
 
 
-def _plain_pairs(entries: np.ndarray) -> Iterable[tuple[np.void, np.void]]:
-    """Where nothing was synchronised, any two accesses by different agents are unordered: find a partner for each.
+def _plain_pairs(entries: np.ndarray) -> Iterator[tuple[np.void, np.void]]:
+    """Where nothing was synchronised, any two accesses by different agents are unordered.
 
-    A read races with any write by another agent, a write with any other agent's write of another value. It is enough
-    to try, for each place, the first write, the first by another agent, and the first of another value.
+    A read races with any write by another agent, a write with any other agent's write of another value. All pairs
+    within a place are tried, of a few entries that stand for all.
     """
     if not len(entries):
-        return []
+        return
+    entries, place = _representatives(entries)
+    for distance in range(1, int(np.bincount(place).max())):
+        a, b = entries[:-distance], entries[distance:]
+        both_write = a["write"] & b["write"]
+        racing = (place[:-distance] == place[distance:]) & (a["agent"] != b["agent"]) & (a["write"] | b["write"])
+        for i in np.flatnonzero(racing & ~(both_write & (a["value"] == b["value"]))):
+            yield (a[i], b[i]) if a["write"][i] else (b[i], a[i])
+
+
+def _representatives(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each place, line and direction the entries of two agents — and of two more that write another value.
+
+    Returns them with the number of the place that each belongs to.
+    """
     starts = _places(entries)
-    index, none = np.arange(len(entries)), len(entries)
+    place = _spread(np.arange(len(starts)), starts, len(entries))
+    order = np.lexsort([entries["agent"], entries["write"], entries["line"], place])
+    entries, place = entries[order], place[order]
+    group = _runs(place, entries["line"], entries["write"])
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1]))
+    other = entries["write"] & (entries["value"] != entries["value"][first][group])
+    order = np.lexsort([entries["agent"], other, group])
+    entries, place, group, other = entries[order], place[order], group[order], other[order]
+    kind = _runs(group, other)
+    agent = _runs(kind, entries["agent"])
+    first_of_kind = np.flatnonzero(np.append(True, kind[1:] != kind[:-1]))
+    kept = (agent - agent[first_of_kind][kind] < 2) & np.append(True, agent[1:] != agent[:-1])
+    return entries[kept], place[kept]
 
-    def first(flags: np.ndarray) -> np.ndarray:
-        at = np.minimum.reduceat(np.where(flags, index, none), starts)
-        return _spread(at, starts, len(entries))
 
-    write = entries["write"]
-    one = first(write)
-    tries = [one, first(write & (entries["agent"] != entries["agent"][one]))]
-    tries.append(first(write & (entries["value"] != entries["value"][one])))
-    partner = np.full(len(entries), none)
-    for attempt in tries:
-        against = entries[np.minimum(attempt, none - 1)]
-        differs = ~write | (against["value"] != entries["value"])
-        fits = (attempt < none) & (against["agent"] != entries["agent"]) & differs
-        partner = np.where((partner == none) & fits, attempt, partner)
-    found = np.flatnonzero((partner < none) & ~(write & (partner > index)))
-    return ((entries[partner[i]], entries[i]) for i in found)
+def _runs(*columns: np.ndarray) -> np.ndarray:
+    """Number the runs of equal rows, from 0."""
+    new = np.zeros(len(columns[0]), bool)
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return np.cumsum(new)
 
 
 def _ordered_pairs(entries: np.ndarray, orders: dict[int, Order]) -> Iterator[tuple[np.void, np.void]]:
