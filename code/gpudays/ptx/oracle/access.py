@@ -197,10 +197,8 @@ class MemoryPort:
 
     def _record(self, machine: Machine, touch: Touch) -> None:
         """Keep the access of the warp that is watched."""
-        if self.ex.watch is None or self.ex.watched_enough():
-            return
-        warp = (self.ex.watch[0] - machine.first) * machine.warps_per_block + self.ex.watch[1]
-        if not 0 <= warp < machine.warps or not touch.lanes[warp].any():
+        warp = self.ex.watched_row(machine)
+        if warp is None or not touch.lanes[warp].any():
             return
         addresses, lanes, buffer, start = touch.addresses[warp].copy(), touch.lanes[warp], None, 0
         if touch.space in ("global", "const"):

@@ -35,9 +35,20 @@ BATCH_LANES = 1 << 15  # blocks that run together have at most this many lanes (
 DEFAULT_BUDGET = 50_000_000  # warp instructions
 
 
+@dataclass(frozen=True)
+class Turn:
+    """One turn of the watched warp: the instructions of a basic block, and the lanes (bool[32]) that ran them."""
+
+    instructions: tuple[Instruction, ...]
+    active: np.ndarray
+
+
 @dataclass
 class Run:
-    """What a launch did. `counts` maps (line, metric) to a number; `total` a metric to its sum."""
+    """What a launch did. `counts` maps (line, metric) to a number; `total` a metric to its sum.
+
+    `accesses` and `turns` are those of the warp that was watched.
+    """
 
     counts: Counter
     findings: list[Finding]
@@ -45,6 +56,7 @@ class Run:
     blocks_total: int
     threads_run: int
     accesses: list[m.Access] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
 
     @property
     def line_counts(self) -> dict[tuple[int, str], int]:
@@ -85,6 +97,7 @@ class Execution:
         self.counts: Counter = Counter()
         self.findings: dict[tuple, list] = {}
         self.accesses: list[m.Access] = []
+        self.turns: list[Turn] = []
         self.warp_instructions = 0
         self.port = MemoryPort(self)
 
@@ -102,9 +115,15 @@ class Execution:
         self.port.report_global_races()
         self.memory.copy_back()
         found = [Finding(*key[:1], *first, count=count) for key, (first, count) in self.findings.items()]
-        return Run(
-            self.counts, found, len(blocks), self.launch.blocks_total, len(blocks) * self.launch.threads, self.accesses
-        )
+        threads = len(blocks) * self.launch.threads
+        return Run(self.counts, found, len(blocks), self.launch.blocks_total, threads, self.accesses, self.turns)
+
+    def watched_row(self, machine: Machine) -> int | None:
+        """The row of the watched warp among the machine's warps, if it is one of them."""
+        if self.watch is None or self.watched_enough():
+            return None
+        row = (self.watch[0] - machine.first) * machine.warps_per_block + self.watch[1]
+        return row if 0 <= row < machine.warps else None
 
     def watched_enough(self) -> bool:
         return self.limit is not None and len(self.accesses) >= self.limit
@@ -194,7 +213,10 @@ class Machine:
     def run_block(self, number: int, mask: np.ndarray) -> bool:
         """Run one basic block for the lanes of `mask`. Returns whether lanes have parked or ended."""
         block = self.code.blocks[number]
-        self.here, self.next = number, block.next
+        self.here = number
+        row = self.ex.watched_row(self)
+        if row is not None and mask[row].any():
+            self.ex.turns.append(Turn(block.instructions, mask[row].copy()))
         self.turn[mask] = ENDED if block.next is None else self.code.turn(block.next, number)
         warps = int(mask.any(axis=1).sum())
         lanes = int(mask.sum())
