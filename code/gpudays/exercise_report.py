@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 PASSED, FAILED, NOT_RUN, NOT_GATED, NOT_WRITTEN = "passed", "failed", "not run", "not gated", "not yet written"
+POINTS = {"found and compiles": 10, "safe in the tracer": 20, "correct": 30, "audit": 25, "order of speed": 15}
+STAGES = tuple(POINTS)
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,11 @@ class Stage:
     status: str
     seen: tuple[str, ...] = ()
     hint: str = ""
+
+    @property
+    def points(self) -> int:
+        """What the stage is worth when it has passed."""
+        return POINTS[self.name] if self.status == PASSED else 0
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,29 @@ class Report:
         """Whether every stage passed; a stage that this machine cannot gate does not count against it."""
         return all(stage.status in (PASSED, NOT_GATED) for stage in self.stages)
 
+    @property
+    def points(self) -> int:
+        """Of the stages that passed."""
+        return sum(stage.points for stage in self.stages)
+
+    @property
+    def out_of(self) -> int:
+        """What could be had on this machine: a stage that it cannot gate gives no points and costs none."""
+        return sum(POINTS[stage.name] for stage in self.stages if stage.status != NOT_GATED)
+
+    @property
+    def score(self) -> float:
+        """The points in percent of what could be had."""
+        return round(100 * self.points / self.out_of, 1)
+
+    def noted(self, *notes: str) -> Report:
+        """The same report with lines added to its first stage."""
+        first, *rest = self.stages
+        return replace(self, stages=(replace(first, seen=(*first.seen, *notes)), *rest))
+
     def __repr__(self) -> str:
-        lines = [f"{self.day}: {'passed' if self.passed else 'not passed'}"]
+        verdict = "passed" if self.passed else "not passed"
+        lines = [f"{self.day}: {verdict}, {self.points} of {self.out_of} points"]
         for stage in self.stages:
             lines.append(f"  {stage.name + ':':20} {stage.status}")
             lines += [f"      {line}" for text in stage.seen for line in text.splitlines()]
@@ -58,9 +87,41 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """The report as plain data, for JSON."""
-        stages = [{"stage": s.name, "status": s.status, "seen": list(s.seen), "hint": s.hint} for s in self.stages]
+        stages = [
+            {"stage": s.name, "status": s.status, "points": s.points, "seen": list(s.seen), "hint": s.hint}
+            for s in self.stages
+        ]
         ratios = [{"ratio": r.what, "value": r.value, "needs": r.needs, "status": r.status} for r in self.ratios]
-        return {"day": self.day, "passed": self.passed, "stages": stages, "ratios": ratios}
+        points = {"points": self.points, "out_of": self.out_of}
+        return {"day": self.day, "passed": self.passed, **points, "stages": stages, "ratios": ratios}
+
+    def as_markdown(self, title: str) -> str:
+        """The report as a page for the student."""
+        verdict = f"**{'Passed' if self.passed else 'Not passed'}**, {self.points} of {self.out_of} points."
+        lines = [f"# {title}", "", verdict, "", "| stage | outcome | points |", "| --- | --- | --- |"]
+        lines += [f"| {s.name} | {s.status} | {s.points} of {POINTS[s.name]} |" for s in self.stages]
+        for stage in self.stages:
+            if stage.status not in (PASSED, NOT_RUN):
+                lines += ["", f"## {stage.name}: {stage.status}", "", "```text", *stage.seen, "```"]
+                lines += ["", f"Hint: {stage.hint}"] if stage.hint else []
+        lines += ["", "## Ratios", "", "| what | value | needs to be | outcome |", "| --- | --- | --- | --- |"]
+        lines += [f"| {r.what} | {_number(r.value)} | {r.needs} | {r.status} |" for r in self.ratios]
+        return "\n".join([*lines, ""])
+
+
+def from_dict(data: Mapping) -> Report:
+    """The report that `Report.as_dict` wrote."""
+    stages = tuple(Stage(s["stage"], s["status"], tuple(s["seen"]), s["hint"]) for s in data["stages"])
+    ratios = tuple(Ratio(r["ratio"], r["value"], r["needs"], r["status"]) for r in data["ratios"])
+    return Report(data["day"], stages, ratios)
+
+
+def stopped(day: str, stage: str, why: str, hint: str = "") -> Report:
+    """The report of a check that ended in a stage without a verdict: those before it had passed."""
+    at = STAGES.index(stage)
+    before = [Stage(name, PASSED) for name in STAGES[:at]]
+    after = [Stage(name, NOT_RUN, (f"because of: {stage}",)) for name in STAGES[at + 1 :]]
+    return Report(day, (*before, Stage(stage, FAILED, (why,), hint), *after))
 
 
 def _number(value: float | None) -> str:

@@ -1,0 +1,83 @@
+"""Checking room: from what a student hands in to the report: extracted, checked in a sandbox, told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from gpudays import exercise_report, kernels_in_pages, profiles
+from gpudays.course.steps import DAYS
+from gpudays.exercise_gates import EXERCISES
+from gpudays.exercise_report import STAGES, Report
+from gpudays.extract import Extracted, NothingToCheck, extract
+from gpudays.sandbox import Job, Sandbox
+
+
+class NoExercise(LookupError):
+    """A day without an exercise, or a course without the day's program; the message says what there is."""
+
+
+@lru_cache(maxsize=8)
+def given(day: str) -> str:
+    """The page's own kernels with the day's baseline among them: from its program, or from an earlier day's.
+
+    Raises:
+        NoExercise: the day has no exercise, or its program is not here.
+    """
+    if day not in EXERCISES:
+        raise NoExercise(f"{day} has no exercise: there is one for {', '.join(EXERCISES)}")
+    asked, home = EXERCISES[day], profiles.home()
+    if home is None:
+        raise NoExercise("the course's folder is not here: work in a checkout of it, or set GPUDAYS_HOME")
+    for program in dict.fromkeys((asked.day.program, *(d.program for d in DAYS.values()))):
+        if not (home / program).is_file():
+            continue
+        text = kernels_in_pages.kernel_text(home / program)
+        if re.search(rf"\b{asked.baseline}\s*\(", text):
+            return text
+    raise NoExercise(f"no program of the course has {asked.baseline}, which {day} is held against")
+
+
+def read(day: str, path: Path) -> Extracted | Report:
+    """The kernels of a hand-in, or the report that says why there are none.
+
+    Raises:
+        NoExercise: the day has no exercise.
+    """
+    if day not in EXERCISES:
+        raise NoExercise(f"{day} has no exercise: there is one for {', '.join(EXERCISES)}")
+    try:
+        return extract(path, EXERCISES[day].kernels)
+    except NothingToCheck as problem:
+        return exercise_report.stopped(day, STAGES[0], str(problem))
+    except RecursionError:
+        why = f"{path.name}: nested too deeply to be read"
+        return exercise_report.stopped(day, STAGES[0], why)
+
+
+def check(
+    day: str,
+    path: Path,
+    sandbox: Sandbox,
+    on_gpu: bool | None = None,
+    begin: Callable[[str], None] = lambda stage: None,
+) -> Report:
+    """Check what is in a file or folder.
+
+    Args:
+        day: "day43", …
+        path: a .cu file, a notebook, a zip, or a folder with one.
+        sandbox: where it is run.
+        on_gpu: use the card (default: if there is one).
+        begin: called with each stage's name as it begins.
+
+    Raises:
+        NoExercise: the day has no exercise.
+    """
+    found = read(day, path)
+    if isinstance(found, Report):
+        return found
+    report = sandbox.check(Job(day, found.source, given(day), on_gpu), begin)
+    return report.noted(f"read from {found.where}", *found.notes)
