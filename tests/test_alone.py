@@ -38,16 +38,15 @@ def repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    """An interpreter that has what Colab brings, and no gpudays: this one's packages less the editable install.
-
-    A folder that a .pth file names is searched, but its own .pth files, the editable install's among them, are not.
-    """
+    """An interpreter that has what Colab brings, and no gpudays: this one's packages, linked, but for that one."""
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin/python"
     where = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
     packages = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True).stdout.strip()
-    (Path(packages) / "brought.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    for package in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if "gpudays" not in package.name:
+            (Path(packages) / package.name).symlink_to(package)
     lacks = subprocess.run([python, "-c", "import gpudays"], cwd=folder, capture_output=True, text=True)
     assert "No module named 'gpudays'" in lacks.stderr
     return python
