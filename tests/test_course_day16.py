@@ -265,13 +265,13 @@ def test_what_fell_keeps_sources_apart():
 def test_nothing_measured_is_said():
     nothing = Evidence(measurements.empty(), "")
     assert set(tile_tables.fell(nothing, nothing, *KERNELS, [256]).frame["source"]) == {"not here"}
-    assert "not here" in tile_tables.residency(nothing, DAY16.steps, [256]).source
+    assert "not here" in tile_tables.residency(nothing, DAY16.steps).source
     assert tile_tables.waits(nothing, DAY16.steps, 512).source == "not here"
 
 
 def test_residency_says_how_often_the_matrices_were_read():
     on_card = Evidence(table(card_rows(256)), H200, ("shipped",), 60 * 2**20)
-    frame = tile_tables.residency(on_card, DAY16.steps, [256, 256]).frame
+    frame = tile_tables.residency(on_card, DAY16.steps).frame
     assert len(frame) == 2 and set(frame["fit in L2"]) == {"yes"} and set(frame["A, B, C in MiB"]) == {0.75}
     assert frame["times A and B"].tolist() == pytest.approx([530000 / 524288] * 2)
 

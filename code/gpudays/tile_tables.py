@@ -94,10 +94,13 @@ def _past_l1(evidence: Evidence, kernel: str, n: int | str) -> Figure | None:
     return Figure(sectors.value * (1 - hits.value / 100), sectors.source, sectors.card)
 
 
-def residency(on_card: Evidence, steps: Sequence[Step], sizes: Sequence[int]) -> Shown:
-    """Where the matrices stay: their bytes beside the card's L2, both caches' hit rates, and what came from DRAM."""
+def residency(on_card: Evidence, steps: Sequence[Step]) -> Shown:
+    """Where the matrices stay: their bytes beside the card's L2, both caches' hit rates, and what came from DRAM.
+
+    The sizes are those at which the card counted.
+    """
     rows = []
-    for n in dict.fromkeys(sizes):
+    for n in on_card.sizes(metrics.L2_HIT_RATE):
         held = "not known" if not on_card.l2_bytes else "yes" if matrix_bytes(n) <= on_card.l2_bytes else "no"
         for step in steps:
             wanted = (metrics.L1_HIT_RATE, metrics.L2_HIT_RATE, metrics.DRAM_READ, metrics.GPU_TIME)
