@@ -173,7 +173,7 @@ class Ladder(Session):
         return ladder_tables.sweep(source, self.arch, self.evidence(), n)
 
     def transplanted(self, source: str, n: int = day44.LARGE[1]) -> Shown:
-        """Step 6 with the tiles that its launch table has for another card: its registers there and here, its speed here.
+        """Step 6 with the tiles that its launch table has for another card: registers there and here, speed here.
 
         Raises:
             WrongAnswer: a kernel is wrong.

@@ -70,6 +70,8 @@ def fractions(evidence: Evidence, sizes: Sequence[int], how: str) -> Shown:
         rows.append((f"step {step.number}", step.title, *shares))
     rates = [_rate(evidence, n) for n in sizes]
     rows.append((day44.CUBLAS, "TFLOP/s in FP32", *rates))
+    if peak := day44.PUBLISHED_PEAK.get(evidence.card):
+        rows.append((day44.CUBLAS, f"of the peak, {peak:g} TFLOP/s (published)", *(rate / peak for rate in rates)))
     names = [f"N = {n}" for n in sizes]
     frame = pd.DataFrame(rows, columns=["", "what is new", *names])
     there = fraction(evidence, day44.WARPS, sizes[-1])
