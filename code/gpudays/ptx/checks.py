@@ -15,8 +15,11 @@ import numpy as np
 
 from gpudays.ptx import layout as at
 from gpudays.ptx import printing
+from gpudays.ptx.global_races import is_strong, report_global
 from gpudays.ptx.memory_ir import SPACES
 from gpudays.ptx.model import Finding, KernelTrap, Touch
+from gpudays.ptx.parser import Address
+from gpudays.ptx.provenance import UNKNOWN
 from gpudays.ptx.shapes import cost_of, costs, lanes_of
 
 if TYPE_CHECKING:
@@ -228,6 +231,10 @@ class Observer:
             other.instruction.line,
         )  # fmt: skip
 
+    @_guarded(lambda self: None)
+    def on_global_race(self, _machine, warp, pointer, cell, mine, op):
+        report_global(self, self.warp_number(warp), pointer, cell, mine, op)
+
     def name_threads(self, who: int) -> str:
         """A thread, or several, in words."""
         if who == at.MANY_WARPS:
@@ -328,40 +335,41 @@ class Access:
     def settle(self) -> int:
         """1: the site now knows the buffer, go on. 0: the request has been done here, lane by lane."""
         aligned = self.addresses % self.width == 0
-        homes = [self.home(int(a)) if on else None for a, on in zip(self.addresses, self.active, strict=True)]
-        wanted = [h for h, on in zip(homes, self.active, strict=True) if on]
+        homes = self.homes()
+        wanted = [homes[lane] for lane in np.flatnonzero(self.active)]
         if aligned[self.active].all() and wanted and all(h is not None and h is wanted[0] for h in wanted):
             if self.space != "global":
                 raise AssertionError("a fitting access was taken for a misfit")
             self.remember(wanted[0])
             return 1
-        faulty = False
-        for lane in np.flatnonzero(self.active):
-            if not aligned[lane]:
-                self.misaligned(int(lane))
-                faulty = True
-            elif homes[lane] is None:
+        good = np.array([h is not None for h in homes]) & aligned & self.active
+        self.copy(good, homes)
+        for lane in np.flatnonzero(self.active & ~good):
+            if aligned[lane]:
                 self.outside(int(lane))
-                faulty = True
             else:
-                self.copy(int(lane), homes[lane])
-        self.account(np.array([h is not None for h in homes]) & aligned & self.active)
-        if faulty:
+                self.misaligned(int(lane))
+        self.account(good)
+        if (self.active & ~good).any():
             self.o.faults += 1
             if self.o.faults >= MAX_FAULTS:
                 self.o.stop()
         return 0
 
-    def home(self, address: int):
-        """The buffer that holds the whole of a lane's access, or None."""
-        if self.space == "global":
-            for b in self.o.m.launch.buffers:
-                if address >= b.low and address + self.width <= b.high:
-                    self.o.touch(self.site, b)
-                    return b
-            return None
-        size = self.size()
-        return "window" if address >= 0 and address + self.width <= size else None
+    def homes(self) -> list:
+        """For each lane the buffer or window that holds the whole of its access, or None."""
+        if self.space != "global":
+            inside = self.active & (self.addresses >= 0) & (self.addresses <= self.size() - self.width)
+            return ["window" if on else None for on in inside]
+        homes: list = [None] * at.LANES
+        for b in self.o.m.launch.buffers:
+            # Not address + width: that sum wraps for a wild pointer.
+            inside = self.active & (self.addresses >= b.low) & (self.addresses <= b.high - self.width)
+            if inside.any():
+                self.o.touch(self.site, b)
+                for lane in np.flatnonzero(inside):
+                    homes[lane] = b
+        return homes
 
     def size(self) -> int:
         if self.space == "shared":
@@ -372,6 +380,11 @@ class Access:
         words = self.o.m.sites[self.o.site_number(self.pointer)].view(np.int64)
         words[at.LOW // 8], words[at.HIGH // 8] = buffer.low, buffer.high
         words[at.SHIFT // 8] = buffer.host - buffer.low
+        records = None if is_strong(self.site.instruction) else self.o.m.global_records.of(buffer)
+        if records is not None:
+            words[at.GLOBAL_WRITES // 8], words[at.GLOBAL_READS // 8] = (r.ctypes.data for r in records)
+        else:
+            words[at.GLOBAL_WRITES // 8] = 0
 
     def host(self, lane: int, home) -> int:
         address = int(self.addresses[lane])
@@ -382,14 +395,34 @@ class Access:
             return m.shared.ctypes.data + address
         return m.local.ctypes.data + (self.warp * at.LANES + lane) * m.kernel.local_bytes + address
 
-    def copy(self, lane: int, home) -> None:
-        memory = (ctypes.c_uint8 * self.width).from_address(self.host(lane, home))
-        host = np.ctypeslib.as_array(memory)
-        for row, piece in self.rows(lane):
-            if self.site.op == "ld":
-                row[:] = host[piece]
+    def copy(self, good: np.ndarray, homes: list) -> None:
+        """Move the lanes' bytes between memory and the staging area, where all of an access lies in one place.
+
+        Lanes of one global buffer move together: requests that straddle buffers are what compilers make of
+        `inside ? matrix[i] : 0`, where the 0 has an address too.
+        """
+        lanes = np.flatnonzero(good)
+        for home in {id(homes[lane]): homes[lane] for lane in lanes}.values():
+            mine = np.array([lane for lane in lanes if homes[lane] is home])
+            if self.space != "global":
+                for lane in mine:
+                    self.move(mine=np.array([lane]), host=self.host(int(lane), home), size=self.width, at_=[0])
             else:
-                host[piece] = row
+                self.move(mine, home.host, home.high - home.low, self.addresses[mine] - home.low)
+
+    def move(self, mine: np.ndarray, host: int, size: int, at_) -> None:
+        """Move lanes' bytes from or to offsets `at_` in `size` bytes at `host`; stores in the order of the lanes."""
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host))
+        count = self.components()
+        part = self.width // count
+        stage = self.o.m.memory[at.STAGE : at.STAGE_2].reshape(4, at.STAGE_ROW)
+        for c in range(count):
+            rows = stage[c, : at.LANES * part].reshape(at.LANES, part)
+            where = np.asarray(at_, np.int64)[:, None] + np.arange(c * part, (c + 1) * part)
+            if self.site.op == "ld":
+                rows[mine] = memory[where]
+            else:
+                memory[where] = rows[mine]
 
     def rows(self, lane: int):
         """The staging area's bytes for each component of a lane, with their place in the access."""
@@ -445,18 +478,27 @@ class Access:
             for row, _ in self.rows(lane):
                 row[:] = 0
 
+    def meant(self, buffers: list[Buffer]) -> Buffer | None:
+        """The only buffer that this instruction's address can have been computed from, if there is just one."""
+        names = set().union(
+            *(self.o.m.kernel.origin.address(o) for o in self.site.instruction.operands if isinstance(o, Address))
+        )
+        params = [p.name for p in self.o.m.kernel.function.params]
+        found = [b for b in buffers if (params[b.index] if b.index >= 0 else b.name) in names]
+        return found[0] if len(found) == 1 and UNKNOWN not in names else None
+
     def where(self, address: int) -> str:
-        """An address in the words of the nearest buffer."""
+        """An address in the words of the buffer that was meant, or of the nearest."""
         if self.space != "global":
             size = self.size()
             return f"byte {address} of {self.space} memory, which has {size} bytes"
         buffers = self.o.m.launch.buffers
         if not buffers:
             return f"address {address:#x}; the launch has no buffer"
-        near = min(buffers, key=lambda b: max(b.low - address, address - b.high + 1, 0))
+        near = self.meant(buffers) or min(buffers, key=lambda b: max(b.low - address, address - b.high + 1, 0))
         size = near.high - near.low
         what = f"{near.name} ({size} bytes)"
-        if address < near.low:
+        if address + self.width <= near.low:
             return f"address {address:#x}, {near.low - address} bytes before the start of {what}"
         if address >= near.high:
             return f"address {address:#x}, {address - near.high} bytes past the end of {what}"
@@ -483,6 +525,7 @@ def _callbacks(o: Observer) -> dict[int, object]:
         at.ON_EVENT: (o.on_event, _I32, (_P, _P, _I32, _I32, _I32)),
         at.ON_RACE: (o.on_race, None, (_P, _P, _P, _I64, _I64, _I32)),
         at.ON_BARRIER: (o.on_barrier, _I32, (_P,)),
+        at.ON_GLOBAL_RACE: (o.on_global_race, None, (_P, _P, _P, _I64, _I64, _I32)),
         at.ON_PRINT: (o.on_print, None, (_P, _P, _I32, _I32)),
         at.ON_ASSERT: (o.on_assert, None, (_P, _P, _I32, _I32)),
         at.ON_PAUSE: (o.on_pause, None, (_P, _P, _I32)),
