@@ -152,10 +152,8 @@ class Session:
     def time(self, source: str, sizes: Sequence[int | Size]) -> Shown:
         """Time every kernel with CUDA events, verified first; without a card the shipped times."""
         sizes = list(dict.fromkeys(map(_size, sizes)))
-        timed = [size for size in sizes if self.machine.card or label(size) in self.evidence().sizes(metrics.TIME)]
-        few = ", ".join(str(label(size)) for size in timed if size not in self.day.sizes)
         if not self.machine.card:
-            return page_tables.times(self.evidence(), self.day, sizes, self._how("mean", few))
+            return page_tables.times(self.evidence(), self.day, sizes, self._how(sizes))
         tables = []
         for size in sizes:
             if (source, size) not in self._right:
@@ -165,14 +163,35 @@ class Session:
                 timing = self.runs(source).time(step.kernel, size, repeats)
                 tables.append(self._timed(step, size, timing))
         self.learn(measurements.concat(tables))
-        return page_tables.times(self.evidence(), self.day, sizes, self._how("median", few))
+        return page_tables.times(self.evidence(), self.day, sizes, self._how(sizes))
 
-    def _how(self, average: str, few: str) -> str:
-        """How the times were taken, for the line below their table; ``few`` names the sizes past the L2."""
-        how = f"CUDA events, {average} of {self.day.repeats} launches after {self.day.warmups} warm-ups"
-        past = f"; median of {FEW_REPEATS} at {few}" if few else ""
+    def _how(self, sizes: Sequence[Size]) -> str:
+        """How the times were taken, for the line below their table; what is unlike the first is named by its size."""
+        at: dict[str, list[str]] = {}
+        for size in sizes:
+            if taken := self._taken(size):
+                at.setdefault(taken, []).append(str(label(size)))
+        first, *others = at or ("no launches",)
+        how = f"CUDA events, {first} launches after {self.day.warmups} warm-ups"
+        unlike = "".join(f"; {taken} at {', '.join(at[taken])}" for taken in others)
         shipped = "" if self.machine.card else f"; {self.machine.shipped_figures.origin}"
-        return f"{how}{past}{shipped}."
+        return f"{how}{unlike}{shipped}."
+
+    def _taken(self, size: Size) -> str:
+        """The average that stands for a size: "median of 10"; "" where there is none.
+
+        The standalone programs write a mean beside the median, or nothing but a mean; `gpudays time` writes no mean.
+        """
+        if self.machine.card:
+            return f"median of {self.day.repeats if size in self.day.sizes else FEW_REPEATS}"
+        time, mean = (
+            self.evidence().get(self.steps[0].kernel, label(size), m) for m in (metrics.TIME, metrics.TIME_MEAN)
+        )
+        if time is None:
+            return ""
+        if mean is None:
+            return f"median of {FEW_REPEATS}"
+        return f"{'mean' if mean.value == time.value else 'median'} of {self.day.repeats}"
 
     def _timed(self, step: Step, size: Size, timing: gpu.Timing) -> pd.DataFrame:
         values = {metrics.TIME: timing.median, metrics.TIME_MIN: timing.min, metrics.TIME_MAX: timing.max}
