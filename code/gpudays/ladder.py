@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -32,6 +32,7 @@ class Ladder(Session):
         self.learn(ladder_files.sweep_times(profiles.folder(DAY44.profiles), machine.shipped_figures.card))
         self.first_steps = Runs(first_steps_source(), DAY43)
         self.traced = measurements.empty()
+        self._checked: set[tuple[str, str, Size]] = set()
 
     @property
     def checked(self) -> tuple[Step, ...]:
@@ -61,8 +62,8 @@ class Ladder(Session):
         return ladder_tables.resources(self.runs(source), [card.arch] if card else ["sm_75", "sm_90"])
 
     def tiles(self, source: str, arch: str | None = None) -> dict[str, tiles.Tiles]:
-        """The tile sizes of steps 4 to 6 in a source, by kernel (default: for the card whose figures are shown)."""
-        return {step.kernel: tiles.declared(source, step.kernel, arch or self.arch) for step in self.day.steps}
+        """The tile sizes in a source, by kernel (default: for the card whose figures are shown)."""
+        return {step.kernel: tiles.declared(source, step.kernel, arch or self.arch) for step in self.checked}
 
     # ---- time --------------------------------------------------------------------------------------------------------
 
@@ -74,33 +75,47 @@ class Ladder(Session):
         """
         if self.machine.card:
             for size in map(square, sizes):
-                tables = [self._timed_step(source, step, size) for step in day44.TIMED]
-                timing = gpu.time_cublas(*size, warm_ups=self.day.warmups, repeats=self.day.repeats)
-                self.learn(measurements.concat([*tables, self._times(day44.CUBLAS, size, timing)]))
+                ceiling = self._cublas(size)
+                tables = [self._timed_step(source, step, size, ceiling) for step in day44.TIMED]
+                self.learn(measurements.concat([*tables, self._times(day44.CUBLAS, size, ceiling, ceiling)]))
         how = (
             f"CUDA events, {self.day.warmups} warm-ups, median of {self.day.repeats}, one run, checked first. "
             "Step 6 with the better of its two rows of tiles, for large and for small matrices."
         )
         return ladder_tables.fractions(self.evidence(), sizes, how)
 
-    def _timed_step(self, source: str, step: Step, size: Size) -> pd.DataFrame:
+    def _cublas(self, size: Size) -> gpu.Timing:
+        return gpu.time_cublas(*size, warm_ups=self.day.warmups, repeats=self.day.repeats)
+
+    def _timed_step(self, source: str, step: Step, size: Size, ceiling: gpu.Timing) -> pd.DataFrame:
         """One kernel at one size on this card, its answer checked."""
-        runs = self.runs(source) if step not in DAY43.steps else self.first_steps
+        first = step in DAY43.steps
+        runs = self.first_steps if first else self.runs(source)
         self._check(runs, step.kernel, size)
-        few = step in DAY43.steps and size[0] >= SLOW_FROM
-        return self._times(step.kernel, size, runs.time(step.kernel, size, FEW_REPEATS if few else self.day.repeats))
+        repeats = FEW_REPEATS if first and size[0] >= SLOW_FROM else self.day.repeats
+        return self._times(step.kernel, size, runs.time(step.kernel, size, repeats), ceiling)
 
     def _check(self, runs: Runs, kernel: str, size: Size) -> None:
-        if (runs.source, kernel, size) in self._right:
+        if (runs.source, kernel, size) in self._checked:
             return
         report = verify.verify(lambda a, b, c, s: runs.launch(kernel, a, b, c, s), [size], kernel, twice=False)
         if report.problems:
             raise WrongAnswer(str(report.problems[0]))
-        self._right.add((runs.source, kernel, size))
+        self._checked.add((runs.source, kernel, size))
 
-    def _times(self, kernel: str, size: Size, timing: gpu.Timing) -> pd.DataFrame:
-        values = {metrics.TIME: timing.median, metrics.TIME_MIN: timing.min, metrics.TIME_MAX: timing.max}
-        return measurements.table(kernel, label(size), values, "live", self.machine.card.name)
+    def _times(self, name: str, size: Size, timing: gpu.Timing, ceiling: gpu.Timing) -> pd.DataFrame:
+        """A timing and its fraction of cuBLAS, of the same run, as measurements."""
+        values = {
+            metrics.TIME: timing.median,
+            metrics.TIME_MIN: timing.min,
+            metrics.TIME_MAX: timing.max,
+            metrics.FRACTION_OF_CUBLAS: ceiling.median / timing.median,
+        }
+        return measurements.table(name, label(size), values, "live", self.machine.card.name)
+
+    def two_rows(self, sizes: Sequence[int] = day44.LADDER_SIZES) -> Shown:
+        """Step 6 with its tiles for large matrices and with those for small ones, at every size."""
+        return ladder_tables.two_rows(self.evidence(), sizes)
 
     # ---- count -------------------------------------------------------------------------------------------------------
 
@@ -168,8 +183,8 @@ class Ladder(Session):
         Raises:
             WrongAnswer: a kernel is wrong.
         """
-        for patch, cut in day44.SWEEP.items() if self.machine.card else ():
-            self.learn(self._timed_patch(source, patch, cut, square(n)))
+        cuts = {day44.swept(patch): cut for patch, cut in day44.SWEEP.items()}
+        self._time_cuts(source, day44.REGISTERS, cuts, square(n))
         return ladder_tables.sweep(source, self.arch, self.evidence(), n)
 
     def transplanted(self, source: str, n: int = day44.LARGE[1]) -> Shown:
@@ -178,21 +193,24 @@ class Ladder(Session):
         Raises:
             WrongAnswer: a kernel is wrong.
         """
-        homes = list(dict.fromkeys([TRACED_ARCH, self.arch if self.arch != TRACED_ARCH else "sm_90"]))
-        for home in homes if self.machine.card else ():
-            runs = Runs(tiles.with_tiles(source, day44.WARPS, tiles.declared(source, day44.WARPS, home)), DAY44)
-            self._check(runs, day44.WARPS, square(n))
-            self.learn(self._times(day44.transplant(home), square(n), runs.time(day44.WARPS, square(n))))
+        homes = [TRACED_ARCH, self.arch if self.arch != TRACED_ARCH else "sm_90"]
+        cuts = {day44.transplant(home): tiles.declared(source, day44.WARPS, home) for home in homes}
+        self._time_cuts(source, day44.WARPS, cuts, square(n))
         return ladder_tables.transplanted(source, homes, self.evidence(), n)
 
     def check(self, student: str, baseline: str = "") -> exercise.Report:
         """Check the exercise; step 3 of Day 43 is the baseline."""
         return super().check(student, baseline or self.first_steps.source)
 
-    def _timed_patch(self, source: str, patch: str, cut: tiles.Tiles, size: Size) -> pd.DataFrame:
-        runs = Runs(tiles.with_tiles(source, day44.REGISTERS, cut), DAY44)
-        self._check(runs, day44.REGISTERS, size)
-        return self._times(day44.swept(patch), size, runs.time(day44.REGISTERS, size))
+    def _time_cuts(self, source: str, kernel: str, cuts: Mapping[str, tiles.Tiles], size: Size) -> None:
+        """On a card: check and time a kernel with several tile sizes, and learn the times under the names given."""
+        if not self.machine.card:
+            return
+        ceiling = self._cublas(size)
+        for name, cut in cuts.items():
+            runs = Runs(tiles.with_tiles(source, kernel, cut), DAY44)
+            self._check(runs, kernel, size)
+            self.learn(self._times(name, size, runs.time(kernel, size), ceiling))
 
 
 def public_kernels() -> pd.DataFrame:

@@ -205,6 +205,7 @@ def patches(cuts: Mapping[str, Tiles]) -> Picture:
     """
     picture = Picture("patches", (9.6, 4.2), ALT["patches"])
     numbers = {step.kernel: step.number for step in day44.STEPS}
+    cuts = {kernel: cut for kernel, cut in cuts.items() if kernel in numbers}
     for axis, (kernel, cut) in zip(picture.subplots(1, len(cuts), squeeze=False)[0], cuts.items(), strict=True):
         owner = np.zeros((cut.bm, cut.bn), int)
         for thread in range(31, -1, -1):

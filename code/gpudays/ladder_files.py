@@ -11,7 +11,10 @@ from gpudays.course.day44 import SWEEP, swept
 from gpudays.profiles import ProfileError
 
 SWEEP_FILE, PUBLIC_FILE = "patch-sweep.csv", "public-kernels.csv"
-_TIMES = {"ms_median": metrics.TIME, "ms_min": metrics.TIME_MIN, "ms_max": metrics.TIME_MAX}
+_TIMES = {
+    "ms_median": metrics.TIME, "ms_min": metrics.TIME_MIN, "ms_max": metrics.TIME_MAX,
+    "fraction_of_cublas": metrics.FRACTION_OF_CUBLAS,
+}  # fmt: skip
 
 
 def sweep_times(place: Path | None, card: str) -> pd.DataFrame:

@@ -83,6 +83,18 @@ def fractions(evidence: Evidence, sizes: Sequence[int], how: str) -> Shown:
     return Shown(frame, source, {name: ".3f" for name in names}, how if there else "")
 
 
+def two_rows(evidence: Evidence, sizes: Sequence[int]) -> Shown:
+    """Fractions of cuBLAS of step 6 with its tiles for large matrices and with those for small ones."""
+    kernels = {"for large matrices": day44.WARPS, "for small ones": day44.WARPS_SMALL}
+    rows = []
+    for name, kernel in kernels.items():
+        found = [evidence.get(kernel, n, metrics.FRACTION_OF_CUBLAS) for n in sizes]
+        rows.append((name, *(figure.value if figure else float("nan") for figure in found)))
+    columns = ["step 6 with the tiles", *(f"N = {n}" for n in sizes)]
+    source = evidence.origin([*kernels.values()], sizes, metrics.TIME) or NOTHING.format(what="times", day="day44")
+    return Shown(pd.DataFrame(rows, columns=columns), source, {name: ".3f" for name in columns[1:]})
+
+
 def _number(value: float | None) -> float:
     return float("nan") if value is None else value
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from gpudays import metrics
 from gpudays.course.day44 import (
-    CUBLAS,
     KERNELS,
     LADDER_SIZES,
     LARGE,
@@ -146,10 +145,10 @@ def _fraction(predicted: Predictions, evidence: Evidence) -> Verdict:
 
 
 def fraction(evidence: Evidence, kernel: str, n: int) -> float | None:
-    """A kernel's share of cuBLAS's speed; of step 6, with the better of its two rows of tiles, large and small."""
+    """A kernel's share of cuBLAS's speed in the same run; of step 6, with the better of its two rows of tiles."""
     kernels = (WARPS, WARPS_SMALL) if kernel == WARPS else (kernel,)
-    found = [gains[0] for name in kernels if (gains := evidence.gains((CUBLAS, name), n))]
-    return max(found, default=None)
+    found = [evidence.get(name, n, metrics.FRACTION_OF_CUBLAS) for name in kernels]
+    return max((figure.value for figure in found if figure), default=None)
 
 
 def _best_patch(predicted: Predictions, evidence: Evidence) -> Verdict:
