@@ -25,8 +25,8 @@ class Atomic(Routine):
     Operands are in rows 0 and 1 of the staging area; the old values come in row 0 of the second area.
     """
 
-    def __init__(self, op: str, space: str, what: str, kind: str, element: str, cell: int, checks: bool, frame: int):
-        super().__init__(op, space, BITS[element] // 8, 1, cell, checks, frame)
+    def __init__(self, op: str, space: str, what: str, kind: str, element: str, *settings):
+        super().__init__(op, space, BITS[element] // 8, 1, *settings)
         self.what, self.kind, self.type = what, kind, element
         self.name = atomic_name(op, space, what, kind)
         self.f = Function(f"internal void {self.name}({self.arguments}) noinline")

@@ -46,7 +46,8 @@ class Slot:
 class Plan:
     """What the code generator needs to know of a kernel's surroundings.
 
-    `addresses`: where each variable lies, by name: (space, address). `cell`: bytes per shared-memory race record.
+    `addresses`: where each variable lies, by name: (space, address). `cell` and `global_cell`: bytes per race record of
+    shared and global memory.
     """
 
     kernel: Kernel
@@ -56,6 +57,7 @@ class Plan:
     param_offsets: dict[str, int]
     local_bytes: int
     cell: int
+    global_cell: int
     checks: bool
 
 
@@ -87,6 +89,7 @@ class Generator:
         self.active = ""
         self.instruction: Instruction | None = None
         self.carry: Value | None = None
+        self.read_somewhere: set[str] | None = None
 
     # -- the whole function
 
@@ -402,6 +405,14 @@ class Generator:
         if all(v.scalar is not None for v in values):
             return Value("double", scalar=self.f.let(f"extractelement {vec('double')} {result}, i32 0"))
         return Value("double", vector=result)
+
+    def is_read(self, target: Operand) -> bool:
+        """Whether any instruction reads the register `target`."""
+        if self.read_somewhere is None:
+            blocks = self.plan.graph.blocks
+            code = [*(i for b in blocks for i in b.instructions), *(b.end_instruction for b in blocks)]
+            self.read_somewhere = {r.name for i in code if i is not None for r in dataflow.sources(i)}
+        return isinstance(target, Reg) and target.name in self.read_somewhere
 
     def uniform_address(self, operand: Operand) -> bool:
         """Whether all lanes certainly have the same address."""

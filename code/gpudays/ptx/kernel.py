@@ -19,6 +19,8 @@ from gpudays.ptx import (  # noqa: F401  (they register themselves)
     ir,
     memory_ir,
     native,
+    provenance,
+    race_ir,
     scheduler_ir,
     semantics,
     semantics_float,
@@ -32,6 +34,18 @@ from gpudays.ptx.parser import TYPE_BYTES, Function, Module, Variable
 
 MODULE_BASE = at.GLOBAL_BASE
 ARGUMENT_BASE = at.GLOBAL_BASE + (1 << 36)
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What the code alone tells: names of parameters and variables whose memory is `written` and `read`, whether there
+    are `atomics` on global memory, and whether fences and atomics together may `order` blocks (so that accesses of
+    different blocks are no sure races)."""
+
+    written: frozenset[str]
+    read: frozenset[str]
+    atomics: bool
+    orders: bool
 
 
 @dataclass
@@ -53,6 +67,9 @@ class CompiledKernel:
     shared_bytes: int
     local_bytes: int
     cell: int
+    global_cell: int
+    use: MemoryUse
+    origin: provenance.Provenance
     ir: str
 
 
@@ -83,15 +100,18 @@ def _compile(module: Module, name: str, checks: bool) -> CompiledKernel:
     shared = _lay_out([v for v in (*module.variables, *function.variables) if v.space == "shared"], addresses)
     local = _lay_out([v for v in function.variables if v.space == "local"], addresses)
     params, param_bytes = _parameters(function)
-    cell = _cell(graph)
-    plan = codegen.Plan(function, graph, facts, addresses, params, _align(local, 16), cell, checks)
+    cell = _cell(graph, {"global", "local", "param", "const"})
+    global_cell = min(4, _cell(graph, {"shared", "local", "param", "const"}))
+    plan = codegen.Plan(function, graph, facts, addresses, params, _align(local, 16), cell, global_cell, checks)
     generator = codegen.Generator(plan, _Semantics)
     code = generator.generate()
+    origin = provenance.Provenance(function.instructions, function.registers)
     text = _assemble(code, plan)
     compiled = native.compile_ir(text, 1)
     return CompiledKernel(
-        function, compiled, code, graph, variables, addresses, params, param_bytes, shared, plan.local_bytes, cell, text
-    )
+        function, compiled, code, graph, variables, addresses, params, param_bytes, shared, plan.local_bytes, cell,
+        global_cell, _memory_use(function, origin), origin, text,
+    )  # fmt: skip
 
 
 class _Semantics:
@@ -102,6 +122,15 @@ class _Semantics:
     special = staticmethod(semantics_integer.special)
     arrive = staticmethod(semantics_memory.arrive)
     trap = staticmethod(semantics_memory.trap)
+
+
+def _memory_use(function: Function, origin: provenance.Provenance) -> MemoryUse:
+    fences = atomics = False
+    for i in function.instructions:
+        spaces = {p.split("::")[0] for p in i.parts}
+        fences |= i.parts[0] in ("membar", "fence") or bool({"acquire", "release", "acq_rel"} & set(i.parts))
+        atomics |= i.parts[0] in ("atom", "red") and "shared" not in spaces
+    return MemoryUse(frozenset(origin.written()), frozenset(origin.read()), atomics, fences and atomics)
 
 
 def _module_variables(module: Module) -> tuple[list[tuple[Variable, int]], dict[str, tuple[str, int]]]:
@@ -138,15 +167,15 @@ def _parameters(function: Function) -> tuple[dict[str, int], int]:
     return offsets, end
 
 
-def _cell(graph: cfg.Graph) -> int:
-    """The smallest access that may touch shared memory, in bytes, at most 16."""
+def _cell(graph: cfg.Graph, others: set[str]) -> int:
+    """The smallest access outside of the spaces `others`, in bytes, at most 16."""
     smallest = 16
     for block in graph.blocks:
         for i in block.instructions:
             spaces = {p.split("::")[0] for p in i.parts}
             if i.parts[0] == "cp" and "async" in i.parts and i.parts[2] in ("ca", "cg"):
                 smallest = min(smallest, 4)
-            elif i.parts[0] in ("ld", "st", "atom", "red") and not spaces & {"global", "local", "param", "const"}:
+            elif i.parts[0] in ("ld", "st", "atom", "red") and not spaces & others:
                 vector = next((int(p[1:]) for p in i.parts if p in ("v2", "v4", "v8")), 1)
                 smallest = min(smallest, TYPE_BYTES.get(i.parts[-1], 4) * vector)
     return smallest
@@ -165,11 +194,12 @@ def _assemble(code: codegen.Code, plan: codegen.Plan) -> str:
     ]
     functions += [scheduler_ir.permute(), scheduler_ir.warp_sync(), scheduler_ir.run_blocks(code.warp_bytes)]
     functions.append(memory_ir.flush(plan.cell))
-    frame = plan.local_bytes
-    functions += [memory_ir.access_routine(*r, plan.cell, plan.checks, frame) for r in sorted(wanted)]
+    settings = (plan.cell, plan.checks, plan.local_bytes, plan.global_cell)
+    functions.append(race_ir.watch(plan.global_cell))
+    functions += [memory_ir.access_routine(*r, *settings) for r in sorted(wanted)]
     functions += [directed_ir.directed(*d) for d in sorted(code.directed)]
     for op, space, what, kind, element in sorted(code.atomics):
         spaces = ("global", "shared", "local", "generic") if space == "generic" else (space,)
         for s in spaces:
-            functions.append(atomic_ir.Atomic(op, s, what, kind, element, plan.cell, plan.checks, frame).build())
+            functions.append(atomic_ir.Atomic(op, s, what, kind, element, *settings).build())
     return ir.module(functions, *native.layout_of_this_machine(), memory_ir.ZERO)

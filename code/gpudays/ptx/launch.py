@@ -12,8 +12,10 @@ import numpy as np
 
 from gpudays.ptx import layout as at
 from gpudays.ptx.checks import Observer
+from gpudays.ptx.global_races import WATCH_LIMIT, GlobalRecords, races_between
 from gpudays.ptx.kernel import ARGUMENT_BASE, CompiledKernel
 from gpudays.ptx.model import BUFFER_ALIGNMENT, Finding, LaunchError, Touch
+from gpudays.ptx.provenance import UNKNOWN
 
 ALLOWANCE = 2_000_000  # instructions that a warp may run before others of its block get a turn
 CHUNK_SECONDS = 0.25  # how long compiled code runs before Python looks at signals
@@ -33,8 +35,7 @@ class Buffer:
     index: int
     name: str
     array: np.ndarray
-    item: int = 1  # bytes per element, for messages
-    dtype: str = ""
+    watched: bool = False
 
 
 @dataclass
@@ -70,19 +71,31 @@ class Launch:
         """Run the blocks and write the arrays back. Raises what a callback raised."""
         started = time.perf_counter()
         params = self._bind()
+        if sum(b.high - b.low for b in self.buffers if b.watched) > WATCH_LIMIT:
+            for b in self.buffers:
+                b.watched = False
         order = self.blocks if self.blocks is not None else np.arange(int(np.prod(self.grid, dtype=np.int64)))
         order = np.ascontiguousarray(order, np.int64)
-        parts = [p for p in np.array_split(order, self._thread_count(len(order))) if len(p)] or [order]
-        machines = [Machine(self, params, part) for part in parts]
-        _run_all(machines)
+        machines = self._run_on(order, params, 1 if self.kernel.use.atomics else self.threads)
         for machine in machines:
             if machine.observer.error is not None:
                 raise machine.observer.error
         self._write_back()
         return self._gather(machines, len(order), time.perf_counter() - started)
 
-    def _thread_count(self, blocks: int) -> int:
-        return max(1, min(self.threads, blocks))
+    def _run_on(self, order: np.ndarray, params: np.ndarray, threads: int) -> list[Machine]:
+        """Run the blocks on so many OS threads. Where blocks of different threads race, the findings and results are
+        those of a second run, on one thread, so that they are always the same."""
+        before = [b.array.copy() for b in self.buffers if b.watched] if threads > 1 else []
+        parts = [p for p in np.array_split(order, max(1, min(threads, len(order)))) if len(p)] or [order]
+        machines = [Machine(self, params, part) for part in parts]
+        _run_all(machines)
+        if len(machines) > 1 and races_between(machines):
+            for b, old in zip((b for b in self.buffers if b.watched), before, strict=True):
+                b.array[:] = old
+            machines = [Machine(self, params, order)]
+            _run_all(machines)
+        return machines
 
     # -- arguments
 
@@ -98,7 +111,7 @@ class Launch:
                 name = self.names[n] if n < len(self.names) else f"argument {n}"
                 low = next_
                 self.buffers.append(
-                    Buffer(low, low + array.nbytes, array.ctypes.data, n, name, array, value.itemsize, str(value.dtype))
+                    Buffer(low, low + array.nbytes, array.ctypes.data, n, name, array, self._watched({p.name}))
                 )
                 next_ = (low + array.nbytes + BUFFER_ALIGNMENT) // BUFFER_ALIGNMENT * BUFFER_ALIGNMENT
                 raw = np.array([low], np.uint64).view(np.uint8)
@@ -108,6 +121,10 @@ class Launch:
         for variable, address in self.kernel.variables:
             self.buffers.append(self._variable(variable, address))
         return params
+
+    def _watched(self, names: set[str]) -> bool:
+        """Whether the kernel may write the memory behind one of `names`."""
+        return bool(self.kernel.use.written & (names | {UNKNOWN}))
 
     def _own(self, value: np.ndarray) -> np.ndarray:
         """Bytes that can be read and written in place; a copy where the array's own cannot."""
@@ -133,7 +150,8 @@ class Launch:
                 )
             target = self.kernel.addresses[symbol.name][1] + symbol.offset
             data[offset : offset + 8] = np.array([target], np.uint64).view(np.uint8)
-        return Buffer(address, address + variable.size, data.ctypes.data, -1, variable.name, data)
+        return Buffer(address, address + variable.size, data.ctypes.data, -1, variable.name, data,
+                      variable.space == "global" and self._watched({variable.name}))  # fmt: skip
 
     # -- results
 
@@ -182,6 +200,8 @@ class Machine:
         self.params = params
         self.shapes = _aligned(at.SHAPE_LIMIT * at.SHAPE_SIZE)
         self.table = np.zeros(1 << at.TABLE_BITS, np.int64)
+        self.global_records = GlobalRecords(launch.buffers, kernel.global_cell)
+        self.block_ticks = np.zeros(len(blocks) + 1, np.int64)
         self.observer = Observer(self)
         self._fill(threads, n_warps, shared)
 
@@ -195,6 +215,7 @@ class Machine:
             at.SHARED: self.shared, at.WRITES: self.records[0], at.READS: self.records[1], at.PARAMS: self.params,
             at.SITES: self.sites, at.WARPS: self.warps, at.BLOCK_COUNTS: self.block_counts,
             at.NOTES: self.notes, at.SHAPES: self.shapes, at.TABLE: self.table,
+            at.BLOCK_TICKS: self.block_ticks,
         }  # fmt: skip
         for place, array in pointers.items():
             i64[place // 8] = array.ctypes.data

@@ -39,6 +39,8 @@ STAGE_2 = STAGE + 4 * STAGE_ROW
 
 SHAPES, SHAPE_COUNT, TABLE = 800, 808, 816  # all shapes, how many, and a hash table of pointers to them
 SHAPE_LIMIT, TABLE_BITS = 2048, 12
+BLOCK_TICKS, BLOCKS_STARTED = 824, 832  # the tick at which each block began; how many have begun
+ON_GLOBAL_RACE = 840
 
 # ---- Warp
 ACTIVE, LIVE, BLOCKED, PC, NEXT_WAIT, WARP_ID = 0, 4, 8, 12, 16, 20
@@ -85,6 +87,7 @@ GATHER, SAME, ROW, HALF_SAME, HALF_ROWS = 0, 1, 2, 3, 4  # patterns
 
 MANY = 0x8000  # several threads of one warp; the warp in the low bits
 MANY_WARPS = 0xFFFF
+MANY_BLOCKS = 0xFFFE  # in records of global memory
 ATOMIC_MARK = 1 << 31  # in a record: the write was an atomic (the topmost bit of the site's 16)
 
 # ---- device addresses: fixed, so that a message is the same in every run

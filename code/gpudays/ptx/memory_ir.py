@@ -27,11 +27,13 @@ def routine_name(op: str, space: str, width: int, count: int) -> str:
 class Routine:
     """Builds one access routine."""
 
-    def __init__(self, op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int):
+    def __init__(
+        self, op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int, global_cell: int
+    ):
         self.op, self.space, self.width, self.count = op, space, width, count
         self.total = width * count
         self.cell, self.checks, self.frame = cell, checks, frame
-        self.arguments = ARGUMENTS
+        self.arguments, self.global_cell = ARGUMENTS, global_cell
         self.f = Function(f"internal void {routine_name(op, space, width, count)}({ARGUMENTS}) noinline")
 
     def build(self) -> Function:
@@ -57,6 +59,8 @@ class Routine:
             host = f.let(f"add i64 {f.load('i64', '%W', at.LOCAL)}, %base")
         else:
             host = f.let(f"add i64 %base, {f.load('i64', '%site', at.SHIFT)}")
+            if self.checks:
+                self.watch(shape)
         self.move(shape, host)
         return f
 
@@ -342,6 +346,18 @@ class Routine:
         with f.when(few):
             yield
 
+    def watch(self, shape: str) -> None:
+        """Global memory: only a buffer that the kernel writes has records."""
+        f = self.f
+        records = f.load("ptr", "%site", at.GLOBAL_WRITES)
+        with f.when(f.let(f"icmp ne ptr {records}, null")):
+            op = {"ld": 0, "st": 1}.get(self.op, 2)
+            per_lane = max(1, self.total // self.global_cell)
+            f.call(
+                "void", "@watch", ("ptr", "%M"), ("ptr", "%W"), ("ptr", "%site"), ("i64", "%base"), ("ptr", shape),
+                ("i64", str(per_lane)), ("i32", str(op)),
+            )  # fmt: skip
+
     # -- moving the data
 
     def move(self, shape: str, host: str) -> None:
@@ -518,13 +534,15 @@ def flush(cell: int) -> Function:
     return f
 
 
-def access_routine(op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int) -> Function:
+def access_routine(
+    op: str, space: str, width: int, count: int, cell: int, checks: bool, frame: int, global_cell: int
+) -> Function:
     """The routine for `op` ("ld", "st") in `space`.
 
-    `cell` is the bytes per race record of shared memory, `checks` whether to keep records, `frame` a thread's bytes of
-    local memory.
+    `cell` and `global_cell` are the bytes per race record of shared and global memory, `checks` whether to keep
+    records, `frame` a thread's bytes of local memory.
     """
-    return Routine(op, space, width, count, cell, checks, frame).build()
+    return Routine(op, space, width, count, cell, checks, frame, global_cell).build()
 
 
 ZERO = f"@zero = internal constant {vec('i64')} {splat_constant('i64', '0')}, align 64\n"

@@ -132,6 +132,10 @@ def _enter_block(f: Function, block: str, n_warps: str, threads: str, warps: str
     for field in (at.TICK, at.FULL_TICK, at.BLOCK_TICK):
         f.store("i64", tick, "%M", field)
     f.store("i64", "0", "%M", at.NOTE_COUNT)
+    started = f.load("i64", "%M", at.BLOCKS_STARTED)
+    log = f.load("ptr", "%M", at.BLOCK_TICKS)
+    f.store("i64", tick, f.let(f"getelementptr i64, ptr {log}, i64 {started}"))
+    f.store("i64", f.let(f"add i64 {started}, 1"), "%M", at.BLOCKS_STARTED)
     shared = f.let(f"inttoptr i64 {f.load('i64', '%M', at.SHARED)} to ptr")
     size = f.load("i64", "%M", at.SHARED_SIZE)
     f.call("void", "@llvm.memset.p0.i64", ("ptr", shared), ("i8", "-1"), ("i64", size), ("i1", "false"))
