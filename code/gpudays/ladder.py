@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from gpudays.tables import Shown
 
 SLOW_FROM = 4096  # from this size on steps 1 to 3 are timed with few repeats: a launch takes long and hardly varies
 PER_THREAD = (model.LOADS_PER_THREAD, model.STORES_PER_THREAD)
+NOTES = "code/day44-matmul-2/NOTES.md"
 TRACED_ARCH = "sm_75"  # what the tracer runs here: the oldest card, whose step 6 copies through registers
 
 
@@ -211,6 +213,17 @@ class Ladder(Session):
             runs = Runs(tiles.with_tiles(source, kernel, cut), DAY44)
             self._check(runs, kernel, size)
             self.learn(self._times(name, size, runs.time(kernel, size), ceiling))
+
+
+def experiments(*numbers: int) -> Shown:
+    """What was tried on the way to step 6, by number, from the notes that were kept: expected, and what came out.
+
+    Raises:
+        ProfileError: the notes are not here, or have no such experiment.
+    """
+    path = (profiles.home() or Path()) / NOTES
+    source = f"shipped, NVIDIA H200; {NOTES}, fractions of cuBLAS in the same run"
+    return Shown(ladder_files.experiments(path, numbers), source)
 
 
 def public_kernels() -> pd.DataFrame:

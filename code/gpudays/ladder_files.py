@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -74,3 +76,24 @@ def _positive(path: Path, line: int, column: str, text: str) -> float:
     if not 0 < number < float("inf"):
         raise ProfileError(path, line, f"{column} is {text}; it should be above zero")
     return number
+
+
+def experiments(path: Path, numbers: Sequence[int]) -> pd.DataFrame:
+    """Rows of the table of experiments in Day 44's notes: columns #, change, expected, came out, as they stand there.
+
+    Args:
+        path: ``NOTES.md``.
+        numbers: which experiments.
+
+    Raises:
+        ProfileError: no such file, or an experiment that is not in it.
+    """
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found = {}
+    for line in text.splitlines():
+        cells = [re.sub(r"[*`]", "", cell).strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[0].isdigit():
+            found[int(cells[0])] = cells
+    if missing := [number for number in numbers if number not in found]:
+        raise ProfileError(path, 1, f"no experiment {', '.join(map(str, missing))}; there are {len(found)}")
+    return pd.DataFrame([found[number] for number in numbers], columns=["#", "change", "expected", "came out"])
