@@ -7,9 +7,12 @@ executed pages looks at a page's own cells alone, so the cache goes when anythin
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpudays import notebooks
@@ -84,12 +87,35 @@ def execute_ahead(root: Path, cache_folder: Path) -> None:
 
     cache = get_cache(str(cache_folder))
     reader = {"type": "plugin", "name": "myst_nb_md"}
-    staged = [cache.add_nb_to_project(str(page), read_data=reader) for page in notebooks.pages(root)]
+    staged = [cache.add_nb_to_project(str(page), read_data=reader) for page in pages_of_site(root)]
     waiting = cache.list_unexecuted(filter_pks=[record.pk for record in staged])
     if len(waiting) > 1:
         print(f"Executing {len(waiting)} pages side by side; this takes minutes, and is done once.", flush=True)
         executor = load_executor("local-parallel", cache)
-        executor.run_and_cache(filter_pks=[record.pk for record in waiting], timeout=TIMEOUT)
+        with silence():
+            done = executor.run_and_cache(filter_pks=[record.pk for record in waiting], timeout=TIMEOUT)
+        for path in done.succeeded:
+            print(f"  {Path(path).stem}: executed", flush=True)
+
+
+def pages_of_site(root: Path) -> list[Path]:
+    """The pages with code that the table of contents names."""
+    contents = (root / "_toc.yml").read_text("utf-8").split()
+    return [page for page in notebooks.pages(root) if page.relative_to(root).with_suffix("").as_posix() in contents]
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Drop what this process and its children write to the error stream: each kernel's warning that it listens on this
+    machine without encryption, and failures that Jupyter Book will repeat in full."""
+    kept = os.dup(2)
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def prepare(root: Path, work: Path, reuse: bool) -> None:
