@@ -83,7 +83,7 @@ PLANS: dict[str, Plan] = {
         Plan(
             "day43", "Day 43 · Optimizing matrix multiply, part 1", "optimizing-matmul-1",
             ("day43-matmul-1/matmul_steps.cu",), ("matmulStridedRows", "matmulCoalescedCols", "matmulTiled"),
-            (("512", ("512",)), ("1024", ("1024",))), (("--past-l2",),),
+            (("512", ("512",)), ("1024", ("1024",))), ((),),
         ),
         Plan(
             "day44", "Day 44 · Optimizing matrix multiply, part 2", "optimizing-matmul-2",

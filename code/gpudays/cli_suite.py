@@ -103,7 +103,7 @@ def _show_counts(entries, sides) -> None:
     for kernel, rows in counted.groupby("kernel", sort=False):
         values = dict(zip(rows["metric"], rows["value"], strict=True))
         table.add_row(kernel, *(format(values.get(name, 0), spec) for name, spec in shown.values()))
-    say.print(table)
+    Console(highlight=False, width=max(say.width, 110)).print(table)
 
 
 @app.command()
