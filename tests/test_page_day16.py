@@ -86,7 +86,7 @@ def test_the_early_return_is_caught_at_the_barrier():
 
 def test_paper_and_tracer_agree_on_the_page():
     assert said(cell("def on_paper")) == "True"
-    assert said(cell("def sectors")) == "naive: 2 sectors of A, 2 of B\ntiled: 4 sectors of A, 4 of B\n"
+    assert said(cell("def sectors")) == "naive: 2 of A, 2 of B\ntiled: 4 of A, 4 of B\n"
     assert "512 without tiles, 32 with them, 16.0 times fewer" in said(cell("TILE = 16\n"))
 
 

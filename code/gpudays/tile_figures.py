@@ -47,9 +47,9 @@ def staging(panels: Sequence[Staged]) -> Picture:
         panels: of one kernel at one size, from :func:`gpudays.staging.staged`.
     """
     m, n, k = panels[0].size
-    gap = panels[0].tile + 2  # a tile may hang over the edge by almost its side
-    height = 4.8 * (m + k + 2 * gap + 5) / (k + n + 2 * gap) + 1.0
-    picture = Picture("staging", (4.9 * len(panels), max(height, 3.2)), ALT["staging"])
+    gap = panels[0].tile + 5  # a tile may hang over the edge by almost its side
+    height = 4.0 * (m + k + 1.3 * gap + 5) / (k + n + 2 * gap) + 1.2
+    picture = Picture("staging", (4.1 * len(panels), max(height, 3.0)), ALT["staging"])
     for axis, panel in zip(picture.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _staged(axis, panel)
     handles = [
@@ -58,14 +58,14 @@ def staging(panels: Sequence[Staged]) -> Picture:
         Patch(**OUTSIDE, label="outside the matrix: 0 is written"),
         Patch(facecolor="#F3D9A4", edgecolor=BLACK, label="the block's tile of C"),
     ]
-    picture.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    picture.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=10)
     return picture
 
 
 def _staged(axis: Axes, panel: Staged) -> None:
     """A below left, B above right, C in the corner between: each element of C lies in line with what it is made of."""
     m, n, k = panel.size
-    gap = panel.tile + 2
+    gap = panel.tile + 5
     origins = {"A": (0, k + gap), "B": (k + gap, 0), "C": (k + gap, k + gap)}  # x, y
     for name, (x, y) in origins.items():
         rows, cols = panel.shapes[name]
@@ -82,7 +82,7 @@ def _staged(axis: Axes, panel: Staged) -> None:
             axis.add_patch(Rectangle((x + col, y + row), 1, 1, facecolor=colour, edgecolor=colour, zorder=3, lw=0.1))
         axis.add_patch(Rectangle((x + left, y + top), wide, tall, linewidth=1.0, fill=False, zorder=4))
     axis.set_xlim(-1, n + k + 2 * gap)
-    axis.set_ylim(m + k + 2 * gap, -5)
+    axis.set_ylim(m + k + 1.3 * gap + panel.tile * (panel.corners["A"][0] + panel.tile > m), -5)
     axis.set_aspect("equal")
     axis.set(xticks=[], yticks=[], frame_on=False)
     read = ", ".join(f"{len(floats)} of {name}" for name, floats in panel.elements.items())
@@ -94,7 +94,7 @@ def banks(uses: Sequence[BankUse], columns: int = 2) -> Picture:
     """One panel for each shared-memory request of a warp: the words it touches, bank by bank."""
     rows = -(-len(uses) // columns)
     tall = [max(_bank_rows(use) for use in uses[r * columns : (r + 1) * columns]) for r in range(rows)]
-    picture = Picture("banks", (4.9 * columns, 0.7 + sum(0.17 * t + 0.75 for t in tall)), ALT["banks"])
+    picture = Picture("banks", (4.1 * columns, 0.7 + sum(0.18 * t + 0.85 for t in tall)), ALT["banks"])
     axes = picture.subplots(rows, columns, squeeze=False, height_ratios=tall).ravel()
     for axis, use in zip(axes, uses, strict=False):
         _banks(axis, use, tall[list(axes).index(axis) // columns])
@@ -123,7 +123,7 @@ def _banks(axis: Axes, use: BankUse, rows: int) -> None:
         look = {"facecolor": VERMILION, "hatch": "//"} if crowded else {"facecolor": BLUE}
         axis.add_patch(Rectangle((bank, row), 1, 1, edgecolor="white", linewidth=0.6, **look))
         if sharing > 1:
-            axis.text(bank + 0.5, row + 0.52, sharing, color="white", ha="center", va="center", fontsize=6.5)
+            axis.text(bank + 0.5, row + 0.52, sharing, color="white", ha="center", va="center", fontsize=6)
     for edge in range(BANKS + 1):
         axis.axvline(edge, color="#D8D8D8", linewidth=0.5, zorder=0)
     for edge in range(rows + 1):
@@ -146,7 +146,7 @@ def what_fell(fell: pd.DataFrame) -> Picture:
             for each size (NaN where nothing is known), and a column "source".
     """
     fell = fell.set_index("times fewer")
-    picture = Picture("what_fell", (9.4, 1.3 + 0.55 * len(fell)), ALT["what_fell"])
+    picture = Picture("what_fell", (8.2, 1.3 + 0.6 * len(fell)), ALT["what_fell"])
     axis = picture.subplots()
     ratios = fell.drop(columns="source")
     at = np.arange(len(fell))
@@ -156,7 +156,7 @@ def what_fell(fell: pd.DataFrame) -> Picture:
         axis.plot(ratios[name], height, linestyle="", marker=marker, color=colour, markersize=8, label=f"N = {name}")
         for x, y in zip(ratios[name], height, strict=True):
             if np.isfinite(x):
-                axis.annotate(f"{x:.3g}×", (x, y), (8, 0), textcoords="offset points", va="center", fontsize=7.5)
+                axis.annotate(f"{x:.3g}×", (x, y), (8, 0), textcoords="offset points", va="center", fontsize=8.5)
     ticks = [0.5, 1, 2, 4, 8, 16]
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_locator(FixedLocator(ticks))
@@ -182,7 +182,7 @@ def tile_sweep(panels: dict[str, tuple[pd.DataFrame, str, str]]) -> Picture:
     Args:
         panels: by title: a frame (index: TILE, a column for each line), the unit, and the source.
     """
-    picture = Picture("tile_sweep", (9.8, 5.8), ALT["tile_sweep"])
+    picture = Picture("tile_sweep", (8.2, 6.0), ALT["tile_sweep"])
     axes = picture.subplots(2, 2).ravel()
     for axis, (title, (frame, unit, source)) in zip(axes, panels.items(), strict=True):
         places = range(len(frame.index))
