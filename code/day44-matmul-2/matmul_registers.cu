@@ -1,7 +1,10 @@
 // Day 44: C = A·B (square, row-major, float) from one output per thread to a kernel beside cuBLAS, one idea per step.
 //
-//     nvcc -std=c++17 -O3 -arch=native -lineinfo -DWITH_CUBLAS -o matmul_registers matmul_registers.cu -lcublas
+//     nvcc -std=c++17 -O3 -arch=sm_75 -lineinfo -DWITH_CUBLAS -o matmul_registers matmul_registers.cu -lcublas
 //     ./matmul_registers [N ...] [--csv FILE]
+//
+// Name your card's own architecture (-arch=sm_90 for an H200): step 6 takes its tiles, and from sm_80 on its copies, from
+// the architecture that it was compiled for. Without cuBLAS leave out -DWITH_CUBLAS and -lcublas.
 //
 // steps 1 to 3                 Day 43's kernels
 // step 4  matmulRegisterTile   each thread computes a patch of outputs in registers, from larger shared tiles
