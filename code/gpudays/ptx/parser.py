@@ -220,8 +220,6 @@ class _Parser:
     def __init__(self, text: str):
         self.tokens = _tokens(text)
         self.at = 0
-        self.files: dict[int, str] = {}
-        self.locations: list[tuple[int, int]] = []
 
     # -- token plumbing
 
@@ -290,8 +288,8 @@ class _Parser:
     def line_directive(self) -> list[_Token]:
         first = self.next()
         words = [first, *self.rest_of_line(first.line)]
-        if first.text == ".file" and len(words) > 2:
-            self.files[int(words[1].text)] = words[2].text.strip('"')
+        if first.text in (".version", ".target") and len(words) < 2:
+            raise PtxSyntaxError(f"PTX line {first.line}: {first.text} says nothing")
         return words
 
     def skip_section(self) -> None:
@@ -559,12 +557,10 @@ class _Body:
 
     def location(self, words: list[_Token]) -> None:
         """`.loc file line column [, …, inlined_at file line column]`: keep the line in the user's file."""
-        numbers = [int(w.text) for w in words[1:4]]
-        file, line = numbers[0], numbers[1]
+        file, line = _file_and_line(words)
         texts = [w.text for w in words]
         if file != 1 and "inlined_at" in texts:
-            at = texts.index("inlined_at")
-            file, line = int(texts[at + 1]), int(texts[at + 2])
+            file, line = _file_and_line(words[texts.index("inlined_at") :])
         if file == 1 and line > 0:
             self.line = line
 
@@ -645,6 +641,13 @@ _SPECIALS = re.compile(
 
 def _is_special(name: str) -> bool:
     return _SPECIALS.match(name) is not None
+
+
+def _file_and_line(words: list[_Token]) -> tuple[int, int]:
+    """The two numbers behind `.loc` or `inlined_at`."""
+    if len(words) < 3 or not (words[1].text.isdigit() and words[2].text.isdigit()):
+        raise PtxSyntaxError(f"PTX line {words[0].line}: {words[0].text} names no file and line")
+    return int(words[1].text), int(words[2].text)
 
 
 def _number(token: _Token) -> Imm:
