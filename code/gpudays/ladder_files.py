@@ -24,13 +24,13 @@ def sweep_times(place: Path | None, card: str) -> pd.DataFrame:
 
     Args:
         place: the day's folder under ``content/profiles``, or None.
-        card: whose figures the folder holds.
+        card: whose figures the folder holds; "" where nothing says so, and then none are taken from it.
 
     Raises:
         ProfileError: the file is damaged, or of another card.
     """
     path = place / SWEEP_FILE if place else None
-    if path is None or not path.exists():
+    if not card or path is None or not path.exists():
         return measurements.empty()
     tables = []
     for row in profiles.read_csv(path, ("patch_rows", "patch_cols", "n", "card", *_TIMES)).to_dict("records"):
