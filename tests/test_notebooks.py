@@ -91,3 +91,20 @@ def test_stamping_an_address_does_not_make_an_executed_page_stale(page):
 def test_an_unknown_page_is_named_with_those_there_are(page):
     with pytest.raises(notebooks.PageError, match=r"no page is called day99; there are: tiny"):
         notebooks.pages(root(page), ["day99"])
+
+
+def test_setup_pages_and_citation_name_the_repository_and_lose_it_again(page):
+    (root(page) / "book/setup").mkdir()
+    setup, citation = root(page) / "book/setup/gpu.md", root(page) / "CITATION.cff"
+    setup.write_text("    git clone REPOSITORY matmul-days\n")
+    citation.write_text("title: a course\n")
+    config = root(page) / "_config.yml"
+    unset = config.read_text()
+    config.write_text("repository:\n  url: https://example.invalid/course\n")
+    assert notebooks.stamp_words(root(page)) == [setup, citation]
+    assert notebooks.stamp_words(root(page)) == []
+    assert "git clone https://example.invalid/course matmul-days" in setup.read_text()
+    assert citation.read_text() == 'title: a course\nrepository-code: "https://example.invalid/course"\n'
+    config.write_text(unset)
+    notebooks.stamp_words(root(page))
+    assert (setup.read_text(), citation.read_text()) == ("    git clone REPOSITORY matmul-days\n", "title: a course\n")

@@ -78,6 +78,8 @@ def stamp() -> None:
         changed = notebooks.stamp(root, page)
         notebooks.sync(root, page)
         say.print(f"{page.stem}: {'stamped' if changed else 'up to date'}")
+    for file in notebooks.stamp_words(root):
+        say.print(f"{file.relative_to(root)}: stamped")
     say.print(f"repository: {address or 'not set (repository.url in _config.yml)'}, branch: {branch}")
 
 

@@ -21,6 +21,7 @@ from nbformat import NotebookNode
 from gpudays import first_cell
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+CLONE = re.compile(r"git clone \S+ matmul-days")
 STAMPED = re.compile(r"^REPOSITORY, BRANCH = .*$", re.MULTILINE)
 
 
@@ -76,6 +77,26 @@ def stamp(root: Path, page: Path) -> bool:
     if after != text:
         page.write_text(after, "utf-8")
     return after != text
+
+
+def stamp_words(root: Path) -> list[Path]:
+    """Write the repository into the ``git clone`` lines of the setup pages and into ``CITATION.cff``.
+
+    Returns:
+        The files that changed.
+    """
+    address, _ = repository(root)
+    changed = []
+    for file in [*sorted((root / "book/setup").glob("*.md")), root / "CITATION.cff"]:
+        before = file.read_text("utf-8")
+        after = CLONE.sub(f"git clone {address or 'REPOSITORY'} matmul-days", before)
+        if file.suffix == ".cff":
+            cited = f'repository-code: "{address}"\n' if address else ""
+            after = re.sub(r"^repository-code:.*\n", "", before, flags=re.MULTILINE).rstrip("\n") + "\n" + cited
+        if after != before:
+            file.write_text(after, "utf-8")
+            changed.append(file)
+    return changed
 
 
 def sync(root: Path, page: Path) -> bool:
