@@ -376,15 +376,18 @@ class Generator:
             base = f.let(f"add i64 {base}, {operand.offset}")
         return base, *self.v.delta_memory(delta)
 
-    def access(self, op: str, space: str, width: int, count: int, operand: Operand) -> None:
-        """Call the routine that performs an access of `count` values of `width` bytes per lane."""
+    def access(self, op: str, space: str, width: int, count: int, operand: Operand, where: Value | None = None) -> None:
+        """Call the routine that performs an access of `count` values of `width` bytes per lane: of all, or of some."""
         routine = "global" if space == "const" else space
         self.code.routines.add((op, routine, width, count))
         site = self.site(op, space, width * count)
         base, delta, cell = self.address(operand, space)
+        mask = self.mask()
+        if where is not None:
+            mask = self.f.let(f"and i32 {mask}, {self.v.wide(where)}")
         self.f.call(
             "void", f'@"{op}.{routine}.{width}x{count}"', ("ptr", "%M"), ("ptr", "%W"), ("ptr", site), ("i64", base),
-            ("ptr", delta), ("ptr", cell), ("i32", self.mask()),
+            ("ptr", delta), ("ptr", cell), ("i32", mask),
         )  # fmt: skip
 
     def atomic(self, op: str, space: str, what: str, kind: str, element: str, operand: Operand) -> None:

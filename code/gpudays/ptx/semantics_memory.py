@@ -126,9 +126,13 @@ def cp_async(g, i):
     if not isinstance(size, Imm) or size.value not in (4, 8, 16) or len(i.operands) > 4:
         raise g.unsupported("its size")
     count = size.value // 4
-    g.access("ld", "global", 4, count, i.operands[1])
-    if len(i.operands) == 4:  # only the first src-size bytes are copied, the rest are zeros
-        _zero_rest(g, count, g.read(i.operands[3], "i32"))
+    if len(i.operands) == 4:  # only the first src-size bytes are copied, the rest are zeros; of none, nothing is read
+        given = g.read(i.operands[3], "i32")
+        reading = g.v.apply("i1", lambda up, x: up.op("icmp ne", "i32", x, up.const("i32", 0)), given)
+        g.access("ld", "global", 4, count, i.operands[1], reading)
+        _zero_rest(g, count, given)
+    else:
+        g.access("ld", "global", 4, count, i.operands[1])
     g.access("st", "shared", 4, count, i.operands[0])
 
 
