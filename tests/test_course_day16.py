@@ -271,9 +271,9 @@ def test_nothing_measured_is_said():
 
 def test_residency_says_how_often_the_matrices_were_read():
     on_card = Evidence(table(card_rows(256)), H200, ("shipped",), 60 * 2**20)
-    frame = tile_tables.residency(on_card, DAY16.steps).frame
-    assert len(frame) == 2 and set(frame["fit in L2"]) == {"yes"} and set(frame["A, B, C in MiB"]) == {0.75}
-    assert frame["times A and B"].tolist() == pytest.approx([530000 / 524288] * 2)
+    shown = tile_tables.residency(on_card, DAY16.steps)
+    assert len(shown.frame) == 2 and shown.frame["times A and B"].tolist() == pytest.approx([530000 / 524288] * 2)
+    assert shown.note == "A, B and C: 0.75 MiB at 256 (fit); L2 of the NVIDIA H200: 60 MiB."
 
 
 def test_the_sweep_shows_occupancy_of_cards_with_48_warps(runs, h200):

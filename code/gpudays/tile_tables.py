@@ -99,24 +99,27 @@ def residency(on_card: Evidence, steps: Sequence[Step]) -> Shown:
 
     The sizes are those at which the card counted.
     """
-    rows = []
-    for n in on_card.sizes(metrics.L2_HIT_RATE):
-        held = "not known" if not on_card.l2_bytes else "yes" if matrix_bytes(n) <= on_card.l2_bytes else "no"
+    sizes, rows = on_card.sizes(metrics.L2_HIT_RATE), []
+    for n in sizes:
         for step in steps:
             wanted = (metrics.L1_HIT_RATE, metrics.L2_HIT_RATE, metrics.DRAM_READ, metrics.GPU_TIME)
             found = [on_card.get(step.kernel, n, metric) for metric in wanted]
             l1, l2, read, ns = (figure.value if figure else float("nan") for figure in found)
-            again = read / (matrix_bytes(n) * 2 / 3)
-            rows.append((n, matrix_bytes(n) / MIB, held, step.kernel, l1, l2, read / MIB, again, read / ns))
-    columns = [
-        "N", "A, B, C in MiB", "fit in L2", "kernel", "L1 hit rate, %", "L2 hit rate, %", "MiB from DRAM",
-        "times A and B", "GB/s from DRAM",
-    ]  # fmt: skip
+            rows.append((n, step.kernel, l1, l2, read / MIB, read / (matrix_bytes(n) * 2 / 3), read / ns))
+    columns = ["N", "kernel", "L1 hits, %", "L2 hits, %", "MiB from DRAM", "times A and B", "GB/s from DRAM"]
     source = on_card.sources(metrics.L2_HIT_RATE) or "nothing: hit rates of a card are not here"
-    l2 = f"L2 of the {on_card.card}: {on_card.l2_bytes / MIB:.0f} MiB." if on_card.l2_bytes else ""
-    formats = dict.fromkeys(columns[4:6], ".1f") | {"N": "d", "A, B, C in MiB": "g", "MiB from DRAM": ",.2f"}
+    formats = {"N": "d", "L1 hits, %": ".1f", "L2 hits, %": ".1f", "MiB from DRAM": ",.2f"}
     formats |= {"times A and B": ".2f", "GB/s from DRAM": ",.0f"}
-    return Shown(pd.DataFrame(rows, columns=columns), source, formats, l2)
+    return Shown(pd.DataFrame(rows, columns=columns), source, formats, _held(on_card, sizes))
+
+
+def _held(on_card: Evidence, sizes: Sequence[int]) -> str:
+    """Which of the sizes fit into the card's L2: "A, B and C: 0.75 MiB at 256 (fit), …"; "" where the L2 is unknown."""
+    if not on_card.l2_bytes or not sizes:
+        return ""
+    fits = {n: "fit" if matrix_bytes(n) <= on_card.l2_bytes else "do not fit" for n in sizes}
+    held = ", ".join(f"{matrix_bytes(n) / MIB:g} MiB at {n} ({words})" for n, words in fits.items())
+    return f"A, B and C: {held}; L2 of the {on_card.card}: {on_card.l2_bytes / MIB:.0f} MiB."
 
 
 WAITS = {
@@ -190,7 +193,7 @@ def _needs(program: Program, steps: Sequence[Step], arch: str) -> list[tuple[str
         (f"registers per thread, {arch}", *(str(used.registers) for used in needs), f"compiled here for {arch}"),
         (
             f"occupancy, {arch} ({cards})",
-            *(f"{h.percent:.0f} %: {h.blocks} × {h.warps // h.blocks} warps" for h in held),
+            *(f"{h.percent:.0f} %: {h.blocks} × {h.warps // h.blocks} warps" if h.blocks else "refused" for h in held),
             "computed: limits of the SM",
         ),
     ]
