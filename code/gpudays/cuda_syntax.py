@@ -79,9 +79,9 @@ def kernels(text: str) -> Kernels:
     items = list(_items(root, [], _kernel_macros(root)))
     if not any(item.is_kernel for item in items):
         raise NotCuda("no kernel in it: a kernel is a function that is declared __global__ void")
-    _keep(items)
-    calls = [call for item in items if not item.kept for call in _walk(item.node, "call_expression")]
+    calls = [call for item in items if not item.is_kernel for call in _walk(item.node, "call_expression")]
     launches = tuple(launch for call in calls if (launch := _launch(call)))
+    _keep(items, frozenset(word for launch in launches for word in WORD.findall(launch.kernel)))
     names = dict.fromkeys(_kernel_name(item.node) for item in items if item.is_kernel)
     source = _blanked(data, root, items) + _instances(items, launches)
     return Kernels(
@@ -199,12 +199,12 @@ def _kernel_name(node) -> str:
 # ---- what is kept ----------------------------------------------------------------------------------------------------
 
 
-def _keep(items: list[_Item]) -> None:
-    """Mark the kernels and, again and again, what the marked items name."""
+def _keep(items: list[_Item], launched: frozenset[str]) -> None:
+    """Mark the kernels and, again and again, what the marked items name; launches name template arguments."""
     for item in items:
         item.kept = item.is_kernel or item.node.type == "comment" or _is_device_header(item.node)
     while True:
-        needed = frozenset(word for item in items if item.kept for word in _needs(item))
+        needed = launched | {word for item in items if item.kept for word in _needs(item)}
         found = [item for item in items if not item.kept and _wanted(item, needed)]
         for item in found:
             item.kept = True

@@ -79,7 +79,7 @@ def other_tile(runs: Runs, kernel: str, tile: int, size: Size) -> str:
 
 def other_shared(runs: Runs, kernel: str, tile: int) -> str:
     """Whether a kernel's static shared memory is larger than its two tiles can be; "" if it is not."""
-    shared = runs.program.resources(runs.arch)[runs.program.kernel(kernel).name].shared_bytes
+    shared = runs.shared_bytes(kernel)
     plain, most = 2 * tile * tile * FLOAT_BYTES, BUFFERS * 2 * tile * (tile + PADDING) * FLOAT_BYTES
     if shared <= most:
         return ""

@@ -88,11 +88,21 @@ class Runs:
 
     def is_one_dimensional(self, kernel: str) -> bool:
         """Whether a kernel reads no ``threadIdx.y``: then its threads are launched in a row, as many as the day's."""
-        entries = self.program.ptx.split(".entry ")
-        functions = [text.split(".func", 1)[1] for text in entries if ".func" in text]
+        return "%tid.y" not in self._code(kernel)
+
+    def shared_bytes(self, kernel: str) -> int:
+        """Static shared memory of a kernel's block: the arrays that its PTX names."""
+        code = self._code(kernel)
+        arrays = re.findall(r"\.shared\s+\.align\s+\d+\s+\.b8\s+([\w$]+)\[(\d+)\]", self.program.ptx)
+        return sum(int(size) for name, size in arrays if re.search(rf"\b{re.escape(name)}\b", code))
+
+    def _code(self, kernel: str) -> str:
+        """The PTX of a kernel, and of every function that was not inlined."""
+        first, *entries = self.program.ptx.split(".entry ")
         mangled = self.program.kernel(kernel).mangled
-        own = next(text for text in entries[1:] if re.match(rf"{re.escape(mangled)}\b", text))
-        return "%tid.y" not in own and not any("%tid.y" in text for text in functions)
+        own = next(text for text in entries if re.match(rf"{re.escape(mangled)}\b", text))
+        functions = [text.partition(".func")[2] for text in (first, *entries) if text is not own]
+        return own + "".join(functions)
 
     def step_on_card(self, kernel: str) -> Step:
         """The step as it is launched on this machine's card."""

@@ -3,7 +3,8 @@
 A server process (``python -m gpudays.sandbox``) has everything imported and the page's own kernels counted. For each
 job it forks a child, which checks one hand-in and ends. Whatever happens to the child — a crash, an endless loop, a
 fault that makes the GPU unusable for its process — ends with it. The server itself never touches a GPU. Jobs go in and
-answers come out as lines of JSON: {"stage": …} as each begins, then {"report": …} or {"stopped": …}.
+answers come out as lines of JSON: {"stage": …} as each begins, {"report": …} or {"stopped": …}, and at last
+{"used": …}.
 """
 
 from __future__ import annotations
@@ -38,10 +39,23 @@ class Job:
     memory_bytes: int = MEMORY_BYTES
 
 
+@dataclass(frozen=True)
+class Used:
+    """What a check took: CPU time in seconds of all its threads, and the most memory that it held, in MiB."""
+
+    cpu_seconds: float = 0.0
+    peak_mib: float = 0.0
+
+
 class Sandbox:
-    """A server, started at its first job; to be used by one thread, and closed."""
+    """A server, started at its first job; to be used by one thread, and closed.
+
+    Attributes:
+        used: what the last check took.
+    """
 
     def __init__(self) -> None:
+        self.used = Used()
         self._server: subprocess.Popen | None = None
         self._errors = None
 
@@ -58,7 +72,8 @@ class Sandbox:
             job: what to check.
             begin: called with each stage's name as it begins.
         """
-        server, stage = self._started(), STAGES[0]
+        server, stage, report = self._started(), STAGES[0], None
+        self.used = Used()
         try:
             server.stdin.write(json.dumps(job.__dict__) + "\n")
             server.stdin.flush()
@@ -68,9 +83,12 @@ class Sandbox:
                     stage = answer["stage"]
                     begin(stage)
                 elif "report" in answer:
-                    return exercise_report.from_dict(answer["report"])
+                    report = exercise_report.from_dict(answer["report"])
+                elif "stopped" in answer:
+                    report = exercise_report.stopped(job.day, stage, answer["stopped"])
                 else:
-                    return exercise_report.stopped(job.day, stage, answer["stopped"])
+                    self.used = Used(**answer["used"])
+                    return report
         except (BrokenPipeError, json.JSONDecodeError):
             pass
         why = f"the process that checks ended: {self._last_words()}"
@@ -119,9 +137,11 @@ def serve() -> None:
             _warm(job)
         except Exception as problem:  # the page's own source: every job would fail alike
             _say(out, stopped=f"the page's own kernels cannot be checked: {problem}")
+            _say(out, used={})
             continue
         if not hasattr(os, "fork"):
             _work(job, out)
+            _say(out, used={})
             continue
         read, write = os.pipe()
         child = os.fork()
@@ -192,10 +212,12 @@ def _watch(job: Job, child: int, read: int, out) -> bool:
         while True:
             ready, _, _ = select.select([read, 0], [], [], max(0.0, deadline - time.monotonic()))
             if read not in ready:
-                _end(child)
+                os.kill(child, signal.SIGKILL)
+                _, used = _ended(child)
                 if 0 in ready:  # the other side has gone
                     return False
                 _say(out, stopped=f"it took longer than {job.seconds:g} seconds; a right kernel takes a few")
+                _say(out, used=used)
                 return True
             data = os.read(read, 1 << 16)
             if not data:
@@ -207,16 +229,19 @@ def _watch(job: Job, child: int, read: int, out) -> bool:
             out.flush()
     finally:
         os.close(read)
-    _, status = os.waitpid(child, 0)
+    status, used = _ended(child)
     if not done:
         how = signal.Signals(-os.waitstatus_to_exitcode(status)).name if os.WIFSIGNALED(status) else "no word"
         _say(out, stopped=f"the check's process ended with {how}")
+    _say(out, used=used)
     return True
 
 
-def _end(child: int) -> None:
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+def _ended(child: int) -> tuple[int, dict[str, float]]:
+    """Wait for a child: its status, and what it used."""
+    _, status, usage = os.wait4(child, 0)
+    per_mib = 1 << 20 if sys.platform == "darwin" else 1 << 10  # macOS counts bytes, Linux KiB
+    return status, {"cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_mib": usage.ru_maxrss / per_mib}
 
 
 if __name__ == "__main__":
