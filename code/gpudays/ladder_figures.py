@@ -17,6 +17,7 @@ from gpudays.course.evidence import Evidence
 from gpudays.course.steps import Step
 from gpudays.course.tiles import Tiles
 from gpudays.figures import BLACK, BLUE, GREEN, MARKED, ORANGE, PURPLE, SKY, VERMILION, Picture, _clean
+from gpudays.ladder_tables import PIPES
 from gpudays.tables import Shown
 
 GREY = "#444444"
@@ -27,11 +28,11 @@ ALT = {
     ),
     "sweep": (
         "Two plots over outputs per thread, 1 by 1 to 16 by 8: bars of registers per thread, with spilled bytes and "
-        "occupancy written on them, and below them the fraction of cuBLAS beside the ceiling of shared memory."
+        "occupancy written on them, and below them the measured speed under the ceiling that shared memory sets."
     ),
     "waits": (
-        "Left, how busy the FP32 pipe and the issue slots were in steps 3 to 6; right, stacked bars of what the warps "
-        "waited for in each step, the largest reasons named."
+        "Left, how busy memory pipes, FP32 pipe and issue slots were in steps 3 to 6; right, stacked bars of what the "
+        "warps waited for in each step, the largest reasons named."
     ),
     "patches": (
         "Three tiles of C, one for each of steps 4 to 6: the elements of the first thread in red, those of the rest of "
@@ -61,7 +62,8 @@ def ladder(evidence: Evidence, sizes: Sequence[int] = day44.LADDER_SIZES) -> Pic
             axis.plot(range(len(steps)), shares, style, marker=marker, color=colour, markersize=7, label=f"N = {n}")
             last = dict(enumerate(shares))
     for place, share in last.items():
-        axis.annotate(f"{share:.2f}", (place, share), (16, -15), textcoords="offset points", ha="center", fontsize=10)
+        beside = (16, -15) if share > 0.06 else (18, 2)  # not in the axis
+        axis.annotate(f"{share:.2f}", (place, share), beside, textcoords="offset points", ha="center", fontsize=10)
     axis.axhline(1, color=BLACK, linewidth=1.2)
     axis.text(-0.25, 1.015, "cuBLAS, FP32, TF32 off", fontsize=9.5)
     axis.set_xticks(range(len(steps)), [f"step {step.number}\n{_two_lines(step.title)}" for step in steps], fontsize=9)
@@ -114,18 +116,22 @@ def sweep(shown: Shown) -> Picture:
     above.text(-0.45, 261, "255, the most a thread can have", fontsize=9)
     above.set(ylabel="registers per thread\n(above: occupancy)", ylim=(0, 320))
     _titled(above, "compiled here", "registers, spills, occupancy")
-    below.plot(
-        at, table["ceiling, %"] / 100, "--", marker="v", color=GREY, label="ceiling of shared memory, of the FP32 peak"
-    )
-    if table["of cuBLAS"].notna().any():
-        below.plot(at, table["of cuBLAS"], "-", marker="o", markersize=8, color=BLUE, label="measured, of cuBLAS")
-        for place, share in zip(at, table["of cuBLAS"], strict=True):
+    below.plot(at, table["ceiling, %"] / 100, "--", marker="v", color=GREY, label="ceiling of shared memory, on paper")
+    known = table["of the peak"].notna().any()
+    column, unit = ("of the peak", "of the FP32 peak") if known else ("of cuBLAS", "of cuBLAS")
+    if table[column].notna().any():
+        below.plot(at, table[column], "-", marker="o", markersize=8, color=BLUE, label=f"measured, {unit}")
+        for place, share in zip(at, table[column], strict=True):
             below.annotate(
-                f"{share:.2f}", (place, share), (0, -16), textcoords="offset points", ha="center", fontsize=9
+                f"{share:.2f}", (place, share), (4, -17), textcoords="offset points", ha="center", fontsize=9
             )
+        if known:
+            cublas = (table["of the peak"] / table["of cuBLAS"]).median()
+            below.axhline(cublas, color=BLACK, linewidth=1)
+            below.text(-0.45, cublas + 0.015, f"cuBLAS, {cublas:.2f} of the peak (peak: published)", fontsize=9)
     else:
         _nothing(below, "no times of a card here")
-    below.set(ylabel="fraction", ylim=(0, 1.1))
+    below.set(ylabel=f"fraction {unit}", ylim=(0, 1.25))
     below.set_xticks(at, [patch.replace(", ", "\n") for patch in table["patch"]])
     below.set_xlabel("outputs per thread, rows × columns")
     below.legend(loc="upper left", frameon=False)
@@ -142,17 +148,18 @@ def waits(evidence: Evidence, n: int) -> Picture:
     steps = _counted(evidence, n)
     names = [f"step {step.number}" for step in steps]
     at = np.arange(len(steps))
-    for place, (metric, name, look) in enumerate(
-        (
-            (metrics.FMA_PIPE, "FP32 pipe", {"color": BLUE}),
-            (metrics.ISSUE_ACTIVE, "issue slots", {"color": ORANGE, "hatch": "//"}),
-        )
-    ):
+    if not evidence.origin(day44.KERNELS, [n], metrics.FMA_PIPE):
+        for axis in (left, right):
+            _nothing(axis, "no counters of a card here")
+            axis.set_axis_off()
+        return picture
+    for place, (metric, name) in enumerate(PIPES.items()):
         values = [_value(evidence, step.kernel, n, metric) for step in steps]
-        drawn = left.bar(at + (place - 0.5) * 0.4, values, 0.38, label=name, edgecolor="white", **look)
-        left.bar_label(drawn, [f"{v:.0f}" if np.isfinite(v) else "" for v in values], fontsize=9, padding=2)
+        look = {"color": (PURPLE, BLUE, ORANGE)[place], "hatch": ("..", "", "//")[place]}
+        drawn = left.bar(at + (place - 1) * 0.29, values, 0.27, label=name.split(",")[0], edgecolor="white", **look)
+        left.bar_label(drawn, [f"{v:.0f}" if np.isfinite(v) else "" for v in values], fontsize=8.5, padding=2)
     left.set_xticks(at, names)
-    left.set(ylabel="% of cycles busy", ylim=(0, 112))
+    left.set(ylabel="% of the most possible", ylim=(0, 128))
     _titled(left, evidence.origin(day44.KERNELS, [n], metrics.FMA_PIPE), f"pipes, N = {n}")
     _stacked(right, evidence, n)
     for axis in (left, right):

@@ -20,6 +20,11 @@ from gpudays.ptx import model
 from gpudays.runs import Runs
 from gpudays.tables import Shown
 
+PIPES = {
+    metrics.MEMORY_THROUGHPUT: "memory pipes busy, %",
+    metrics.FMA_PIPE: "FP32 pipe busy, %",
+    metrics.ISSUE_ACTIVE: "issue slots busy, %",
+}
 COMPILED = "compiled here, ptxas's own report"
 
 
@@ -187,6 +192,7 @@ def sweep(source: str, arch: str, evidence: Evidence, n: int) -> Shown:
         evidence: times, if there are any.
         n: at which size.
     """
+    peak = day44.PUBLISHED_PEAK.get(evidence.card, float("nan"))
     rows = []
     for patch, cut in day44.SWEEP.items():
         found = needs(tiles.with_tiles(source, day44.REGISTERS, cut), arch)[day44.REGISTERS]
@@ -194,23 +200,27 @@ def sweep(source: str, arch: str, evidence: Evidence, n: int) -> Shown:
         ceiling = 100 * day44.ceiling(day44.scalar_wavefronts_per_fma(cut), arch)
         time = evidence.get(day44.swept(patch), n, metrics.TIME)
         share = _number(fraction(evidence, day44.swept(patch), n))
+        of_peak = _rate(evidence, n, day44.swept(patch)) / peak
         rows.append(
             (patch, _tile(cut), cut.fma_per_read, cut.flops_per_byte, min(ceiling, 100), registers, spilled, percent,
-             time.value if time else float("nan"), share)
+             time.value if time else float("nan"), of_peak, share)
         )  # fmt: skip
     columns = ["patch", "block's tile", "FMA/read", "FLOP/byte", "ceiling, %", "registers", "spilled bytes"]
-    frame = pd.DataFrame(rows, columns=[*columns, "occupancy, %", "ms", "of cuBLAS"])
+    frame = pd.DataFrame(rows, columns=[*columns, "occupancy, %", "ms", "of the peak", "of cuBLAS"])
     timed = evidence.origin([day44.swept(patch) for patch in day44.SWEEP], [n], metrics.TIME)
     timed = timed or NOTHING.format(what="times", day="day44")
     formats = {"FMA/read": ".2f", "FLOP/byte": ".1f", "ceiling, %": ".1f", "occupancy, %": ".1f", "ms": ".3f"}
-    note = f"N = {n}, {arch}. The ceiling is what shared memory allows of the FP32 peak, on paper."
-    return Shown(frame, f"registers and spills {COMPILED}; times {timed}", formats | {"of cuBLAS": ".3f"}, note)
+    formats |= {"of the peak": ".3f", "of cuBLAS": ".3f"}
+    note = (
+        f"N = {n}, {arch}. The ceiling is what shared memory allows of the FP32 peak, on paper; the peak is published."
+    )
+    return Shown(frame, f"registers and spills {COMPILED}; times {timed}", formats, note)
 
 
 def waits(evidence: Evidence, n: int) -> Shown:
-    """FP32 pipe, issue slots, and the warps that waited per instruction issued, by reason, for steps 3 to 6."""
+    """Pipes, issue slots, and the warps that waited per instruction issued, by reason, for steps 3 to 6."""
     rows = []
-    names = {"FP32 pipe busy, %": metrics.FMA_PIPE, "issue slots busy, %": metrics.ISSUE_ACTIVE}
+    names = {name: metric for metric, name in PIPES.items()}
     names |= {f"waiting: {reason.replace('_', ' ')}": name for reason, name in metrics.STALLS.items()}
     for name, metric in names.items():
         found = [evidence.get(step.kernel, n, metric) for step in day44.STEPS[2:]]
