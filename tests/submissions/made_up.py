@@ -23,6 +23,9 @@ SOURCE = kernels_in_pages.kernel_text(ROOT / "code/day43-matmul-1/matmul_steps.c
 HEAD, _STEPS = SOURCE.split("// Step 2", 1)
 STEP2, STEP3 = (f"// Step {n}{text}" for n, text in zip((2, 3), _STEPS.split("// Step 3", 1), strict=True))
 
+# Right, with no claim that step 3 is faster on every card: few threads load, or tiles are shallow.
+SLOW = {"float4", "shallow-tile"}
+
 FOUND, SAFE, CORRECT, AUDIT = "found and compiles", "safe in the tracer", "correct", "audit"
 
 
