@@ -39,7 +39,8 @@ template <int BM, int BN, int BK, int TM, int TN>
 constexpr int patchThreads = (BM / TM) * (BN / TN);
 
 template <int BM, int BN, int BK, int TM, int TN>
-__device__ void registerTile(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, size_t n) {
+__device__ void registerTile(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c,
+                             size_t n) {
     constexpr int THREADS = patchThreads<BM, BN, BK, TM, TN>, ROWS = BM / TM, COLS = BN / TN;
     static_assert(BM * BK % THREADS == 0 && BK * BN % THREADS == 0, "every thread loads equally many floats");
     __shared__ float tileA[BM][BK];
@@ -215,7 +216,7 @@ constexpr __host__ __device__ WarpTiles warpTiles(int arch) {
     return {128, 128, 8, 32, 64, 8, 8, 2, 2};                    // by the resource report: no spill, 2 blocks fit
 }
 
-// And for matrices so small that blocks with the large tiles would not even occupy three quarters of the multiprocessors.
+// And for matrices so small that blocks with the large tiles would not occupy three quarters of the multiprocessors.
 constexpr __host__ __device__ WarpTiles smallWarpTiles(int arch) {
 #ifdef SMALL_WARP_TILES
     return {SMALL_WARP_TILES};
@@ -332,7 +333,7 @@ __device__ void warpTiled(const float* __restrict__ a, const float* __restrict__
     static_assert(LANE_ROWS * LANE_COLS == 32, "a warp tile is 32 patches");
     const int blockRow = blockIdx.y * BM, blockCol = blockIdx.x * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int row = warp / WARP_COLS * WM + lane / LANE_COLS * 4;  // the patch's first row and column in the block's tile
+    const int row = warp / WARP_COLS * WM + lane / LANE_COLS * 4;  // the patch's first row and column in the tile
     const int col = warp % WARP_COLS * WN + lane % LANE_COLS * 4;
 
     TileCopy<ALIGNED, BM, BN, BK, (BM / TM) * (BN / TN)> copy(a, b, n, blockRow, blockCol);
