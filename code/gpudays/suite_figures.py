@@ -1,20 +1,38 @@
-"""Suite-figures room: a bench's CSV as pictures: time, arithmetic rate, speed-up over the CPU loop, share of cuBLAS."""
+"""Suite-figures room: a bench's CSV as pictures, and the notes' own: the CPU loop, gains on two cards, the sweeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
 from gpudays import metrics, profiles
-from gpudays.figures import MARKED, Picture
+from gpudays.figures import BLACK, BLUE, MARKED, SKY, Picture
+from gpudays.tables import Shown
 
 PICTURES = {
     "time": (metrics.TIME, "ms", "time"),
     "gflops": (metrics.GFLOPS, "GFLOP/s", "arithmetic rate"),
     "speedup": (metrics.SPEEDUP_VS_CPU, "times the CPU loop", "speed-up over one CPU thread"),
     "fraction": (metrics.FRACTION_OF_CUBLAS, "of cuBLAS", "share of cuBLAS's rate"),
+}
+ALT = {
+    "cpu": "Two falling lines: the CPU loop's rate in GFLOP/s on two machines over the size of B, from 256 KiB to 64 MiB.",
+    "gains": (
+        "Bars for four pairs of kernels, one for each card and size: how many times as fast the second is as the first. "
+        "For float4 behind checks the published card's bars end below 1, the course's card's above."
+    ),
+    "tiles": (
+        "Left, the time of kernel 2 against that of TILE = 16 for tiles of side 8, 16 and 32, one line for each size; "
+        "right, its load sectors, which halve with each doubling of the tile."
+    ),
+    "coarsening": (
+        "Three plots over outputs per thread from 1 by 1 to 8 by 8: registers per thread, the card's rate, which rises to "
+        "a peak at 4 by 4 and falls, and the rate of each multiprocessor at work, which is highest at 8 by 8."
+    ),
 }
 
 
@@ -91,3 +109,123 @@ def write(path: Path, folder: Path) -> tuple[list[Path], list[str]]:
         target.write_bytes(png)
         written.append(target)
     return written, lacking
+
+
+# ---- the notes' own --------------------------------------------------------------------------------------------------
+
+
+def cpu(shown: Shown) -> Picture:
+    """The CPU loop's rate over the size of B, a line per machine.
+
+    Args:
+        shown: what ``suite_tables.cpu`` gave.
+    """
+    picture = Picture("cpu", (8.0, 4.0), ALT["cpu"])
+    axis = picture.subplots()
+    for (machine, rows), (colour, marker, line) in zip(
+        shown.frame.groupby("machine", sort=False), MARKED, strict=False
+    ):
+        axis.plot(rows["B, MiB"], rows["GFLOP/s"], color=colour, marker=marker, linestyle=line, label=machine)
+    axis.set_xscale("log", base=2)
+    sizes = sorted(set(shown.frame["B, MiB"]))
+    axis.set_xticks(sizes, [f"{mib:g} MiB\nN = {round((mib * 2**18) ** 0.5)}" for mib in sizes])
+    axis.minorticks_off()
+    axis.set(ylim=(0, None), xlabel="size of B", ylabel="GFLOP/s of one thread")
+    _finish(axis, shown.source)
+    axis.legend(frameon=False)
+    return picture
+
+
+def gains(shown: Shown) -> Picture:
+    """How many times as fast each kernel is as the one it is built on, bars per card and size.
+
+    Args:
+        shown: what ``suite_tables.gains`` gave.
+    """
+    picture = Picture("gains", (8.6, 4.6), ALT["gains"])
+    axis = picture.subplots()
+    table = shown.frame.set_index("times as fast")
+    width, hatches = 0.86 / table.shape[1], ("", "//", "..")
+    for place, name in enumerate(table.columns):
+        card = place // len(hatches)
+        at = np.arange(len(table)) + (place - (table.shape[1] - 1) / 2) * width
+        axis.bar(
+            at, table[name], width * 0.94, label=f"{name.split(', ')[0]}, N = {name.split(', ')[1]}",
+            color=(BLUE, SKY)[card], hatch=hatches[place % len(hatches)], edgecolor="white" if card == 0 else BLACK,
+            linewidth=0.6,
+        )  # fmt: skip
+        for x, factor in zip(at, table[name], strict=True):
+            if np.isfinite(factor):
+                axis.annotate(f"{factor:.2f}", (x, factor), (0, 2), textcoords="offset points", ha="center", fontsize=7)
+    names = [move.replace("matmul", "").replace(" / ", "\nover ") for move in table.index]
+    axis.set_xticks(range(len(table)), names)
+    axis.axhline(1, color=BLACK, linewidth=1, linestyle=":")
+    axis.set_ylabel("times as fast, in one run")
+    _finish(axis, shown.source)
+    picture.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    return picture
+
+
+def tiles(shown: Shown) -> Picture:
+    """The tile sweep: times against TILE = 16, and sectors.
+
+    Args:
+        shown: what ``suite_tables.tile_sweep`` gave.
+    """
+    picture = Picture("tiles", (8.6, 4.0), ALT["tiles"])
+    left, right = picture.subplots(1, 2, width_ratios=(3, 2))
+    table = shown.frame.set_index("TILE")
+    at, sides = range(len(table)), [f"TILE = {side}" for side in table.index]
+    times = [name for name in table.columns if name.startswith("ms at ")]
+    for name, (colour, marker, line) in zip(times, MARKED, strict=False):
+        relative = table[name] / table.loc[16, name]
+        left.plot(at, relative, color=colour, marker=marker, linestyle=line, label=f"N = {name.removeprefix('ms at ')}")
+    left.set(ylabel="time against TILE = 16", ylim=(0, None))
+    left.axhline(1, color=BLACK, linewidth=0.8, linestyle=":")
+    left.legend(frameon=False, fontsize=9, loc="lower left")
+    [counted] = [name for name in table.columns if name.startswith("million sectors")]
+    drawn = right.bar(at, table[counted], 0.6, color=SKY, edgecolor=BLACK, linewidth=0.6)
+    right.bar_label(drawn, [f"{count:.2f}" for count in table[counted]], fontsize=9, padding=2)
+    right.set(ylabel=counted)
+    right.margins(y=0.12)
+    for axis, what in ((left, "times"), (right, "sectors")):
+        axis.set_xticks(at, sides)
+        _finish(axis, f"{what}: {shown.source.split('times ')[-1]}")
+    return picture
+
+
+def coarsening(shown: Shown) -> Picture:
+    """The coarsening sweep: registers, the card's rate, and the rate of each multiprocessor that has a block.
+
+    Args:
+        shown: what ``suite_tables.coarsening`` gave.
+    """
+    picture = Picture("coarsening", (8.6, 6.6), ALT["coarsening"])
+    axes, table = picture.subplots(3, 1, sharex=True), shown.frame
+    at, timed = range(len(table)), f"times {shown.source.split('times ')[-1]}"
+    drawn = axes[0].bar(at, table["registers"], 0.6, color=SKY, edgecolor=BLACK, linewidth=0.6)
+    spills = [f"{spilled:,} B spilled" if spilled else f"{share:.0f} %" for spilled, share in
+              zip(table["spilled, B"], table["occupancy, %"], strict=True)]  # fmt: skip
+    axes[0].bar_label(drawn, spills, fontsize=9, padding=2)
+    axes[0].set(ylabel="registers per thread", title="")
+    axes[0].margins(y=0.2)
+    _finish(axes[0], "compiled here; above the bars: occupancy, or bytes spilled")
+    panels = (("GFLOP/s", "GFLOP/s of the card"), ("GFLOP/s per SM at work", "GFLOP/s per SM at work"))
+    for axis, (column, unit), (colour, marker, line) in zip(axes[1:], panels, MARKED, strict=False):
+        axis.plot(at, table[column], color=colour, marker=marker, linestyle=line)
+        axis.set(ylabel=unit, ylim=(0, 1.18 * table[column].max()))
+        _finish(axis, timed)
+    for place, (rate, blocks) in enumerate(zip(table["GFLOP/s"], table["blocks"], strict=True)):
+        axes[1].annotate(f"{blocks:,}", (place, rate), (0, 7), textcoords="offset points", ha="center", fontsize=9)
+    axes[1].text(0.01, 0.06, "figures on the line: blocks of the launch", transform=axes[1].transAxes, fontsize=9)
+    axes[2].set_xticks(at, table["outputs"])
+    axes[2].set_xlabel("outputs per thread, rows × columns")
+    return picture
+
+
+def _finish(axis: Axes, source: str) -> None:
+    """Source above, light grid, no frame."""
+    axis.set_title(source, fontsize=9, color="#444444")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    axis.set_axisbelow(True)

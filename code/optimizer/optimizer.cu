@@ -43,6 +43,8 @@ extern "C" __global__ void matmulNaive(const float* __restrict__ a, const float*
     c[row * n + col] = sum;
 }
 
+// ---- 2: tiles in shared memory --------------------------------------------------------------------------------------
+
 // Kernel 2: a block stages a tile of A and one of B in shared memory at a time.
 extern "C" __global__ void matmulTiled(const float* __restrict__ a, const float* __restrict__ b,
                                        float* __restrict__ c, int m, int n, int k) {
@@ -64,6 +66,8 @@ extern "C" __global__ void matmulTiled(const float* __restrict__ a, const float*
     }
     if (row < m && col < n) c[row * n + col] = sum;
 }
+
+// ---- 3 and 3f: four floats in a load --------------------------------------------------------------------------------
 
 // Four floats of a row from `col` on, zeros for what is outside. Any row length, any alignment: each load is checked.
 __device__ float4 loadGuarded(const float* __restrict__ matrix, int rows, int cols, int row, int col) {
@@ -130,6 +134,8 @@ extern "C" __global__ void matmulVectorFast(const float* __restrict__ a, const f
     multiplyVectors<true>(a, b, c, m, n, k);
 }
 
+// ---- 4: several outputs per thread ----------------------------------------------------------------------------------
+
 // Each thread computes ROWS × COLS outputs, TILE apart, so that neighbouring threads still have neighbouring columns.
 // A float read from shared memory now serves COLS (or ROWS) multiply-adds, not one.
 template <int ROWS, int COLS>
@@ -169,11 +175,13 @@ __device__ void multiplyCoarsened(const float* __restrict__ a, const float* __re
         }
 }
 
-// Kernel 4: 2 × 2 outputs per thread. The others are for the sweep.
+// Kernel 4: 2 × 2 outputs per thread.
 extern "C" __global__ void matmulCoarsened2x2(const float* __restrict__ a, const float* __restrict__ b,
                                               float* __restrict__ c, int m, int n, int k) {
     multiplyCoarsened<2, 2>(a, b, c, m, n, k);
 }
+
+// ---- 4: other shapes, for the sweep ---------------------------------------------------------------------------------
 
 extern "C" __global__ void matmulCoarsened1x1(const float* __restrict__ a, const float* __restrict__ b,
                                               float* __restrict__ c, int m, int n, int k) {

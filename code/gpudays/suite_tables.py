@@ -1,0 +1,326 @@
+"""Page-tables room, the suite: times beside the published T4's, counters per multiply-add, and the two sweeps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from gpudays import bench_suite, cpu_loop, gpu, metrics, occupancy, profiles, suite_figures, verify
+from gpudays.course import evidence as ev
+from gpudays.course import suite
+from gpudays.course.evidence import Evidence
+from gpudays.course.geometry import SECTOR_BYTES
+from gpudays.course.models import flops
+from gpudays.course.steps import DAY16, Step, square
+from gpudays.course.suite_predictions import COARSENED, FAST, GUARDED, NAIVE, SIZES, TILED, N
+from gpudays.ptx import model
+from gpudays.tables import Shown
+
+MIB = 2**20
+NAN = float("nan")
+TILE_SIDES = {8: "matmulTiled8", 16: "matmulTiled", 32: "matmulTiled32"}
+MOVES = ((NAIVE, TILED), (TILED, GUARDED), (GUARDED, FAST), (TILED, COARSENED))
+COUNTERS = {
+    "load requests, millions": (ev.REQUESTS, 1e-6),
+    "load sectors, millions": (ev.SECTORS, 1e-6),
+    "MB read from DRAM": (metrics.DRAM_READ, 1e-6),
+    "L1 hit rate, %": (metrics.L1_HIT_RATE, 1),
+    "L2 hit rate, %": (metrics.L2_HIT_RATE, 1),
+    "instructions per FMA": (metrics.INSTRUCTIONS, 32 / N**3),
+    "shared loads per FMA": (model.SHARED_LD_REQUESTS, 32 / N**3),
+    "shared wavefronts per FMA": (model.SHARED_LD_WAVEFRONTS, 32 / N**3),
+    "memory throughput, % of peak": (metrics.MEMORY_THROUGHPUT, 1),
+    "FP32 pipe busy, %": (metrics.FMA_PIPE, 1),
+    "issue slots busy, %": (metrics.ISSUE_ACTIVE, 1),
+    "warps waiting for the shared-memory queue": (metrics.STALLS["mio_throttle"], 1),
+    "warps waiting for global memory": (metrics.STALLS["long_scoreboard"], 1),
+    "warps waiting at a barrier": (metrics.STALLS["barrier"], 1),
+}
+
+
+@dataclass(frozen=True)
+class Cards:
+    """The suite's two cards.
+
+    Attributes:
+        ours: what the course ships of its own card.
+        theirs: what was published for a T4, under the course's names of the kernels.
+        sms: multiprocessors of the course's card.
+        origin: the course's card, driver and date, or what is missing.
+    """
+
+    ours: Evidence
+    theirs: Evidence
+    sms: int
+    origin: str
+
+    def __iter__(self):
+        return iter((self.ours, self.theirs))
+
+    def origins(self, kernels: Sequence[str], sizes: Sequence[int], metric: str = metrics.TIME) -> str:
+        """Where the figures of both cards come from."""
+        found = [card.origin(kernels, sizes, metric) for card in self]
+        return "; ".join(text for text in found if text) or "nothing: no such figures here"
+
+
+def cards() -> Cards:
+    """Both cards' figures.
+
+    Raises:
+        profiles.ProfileError: a file is damaged.
+    """
+    shipped, published = profiles.shipped(suite.SUITE.profiles), profiles.published(suite.SUITE.profiles)
+    named = published.table.assign(kernel=published.table["kernel"].replace(suite.PUBLISHED))
+    ours = Evidence(shipped.table, shipped.card, ("shipped",))
+    theirs = Evidence(named, published.card, ("published",))
+    return Cards(ours, theirs, int((shipped.machine or {}).get("sms", 0)), shipped.origin)
+
+
+def value(evidence: Evidence, kernel: str, n: int, metric: str) -> float:
+    """A figure, NaN where there is none."""
+    found = evidence.get(kernel, n, metric)
+    return found.value if found else NAN
+
+
+def times(both: Cards, kernel: str, before: str) -> Shown:
+    """One kernel on both cards at every size: median, fastest, slowest, rate, and how often faster than another.
+
+    Args:
+        both: the cards.
+        kernel, before: the kernel, and the one that it is compared with.
+    """
+    rows = []
+    for card in both:
+        for n in SIZES:
+            if card.get(kernel, n, metrics.TIME) is None:
+                continue
+            ms, low, high = (value(card, kernel, n, m) for m in (metrics.TIME, metrics.TIME_MIN, metrics.TIME_MAX))
+            faster = value(card, before, n, metrics.TIME) / ms
+            rows.append((card.card, n, ms, low, high, flops(n) / ms / 1e6, faster))
+    columns = ["card", "N", "ms", "fastest", "slowest", "GFLOP/s", f"times {before}"]
+    formats = {"N": "d", "ms": ".4f", "fastest": ".4f", "slowest": ".4f", "GFLOP/s": ",.0f", columns[-1]: ".2f"}
+    note = "ms: median of a run (H200), mean (T4). Last column: how many times as fast, in the same run."
+    return Shown(pd.DataFrame(rows, columns=columns), both.origins([kernel], SIZES), formats, note)
+
+
+def overview(both: Cards) -> Shown:
+    """Every kernel's time, and its fraction of cuBLAS, at every size on both cards."""
+    rows = []
+    for entry in (suite.ENTRIES[key] for key in suite.KEYS):
+        row = [f"{entry.key} {entry.kernel}"]
+        for card in both:
+            row += [value(card, entry.kernel, n, metrics.TIME) for n in SIZES]
+            row.append(value(card, suite.CUBLAS, N, metrics.TIME) / value(card, entry.kernel, N, metrics.TIME))
+        rows.append(row)
+    names = [f"{card.card}: {what}" for card in both for what in (*(f"ms at {n}" for n in SIZES), f"of cuBLAS at {N}")]
+    formats = {name: ".3f" if "cuBLAS" in name else ",.5g" for name in names}
+    return Shown(
+        pd.DataFrame(rows, columns=["kernel", *names]),
+        both.origins([entry.kernel for entry in suite.ENTRIES.values()], SIZES), formats,
+    )  # fmt: skip
+
+
+def gains(both: Cards) -> Shown:
+    """How many times as fast a kernel is as the one it is built on: a row each, a column for each card and size."""
+    rows = []
+    for before, after in MOVES:
+        row = [f"{after} / {before}"]
+        for card in both:
+            row += [value(card, before, n, metrics.TIME) / value(card, after, n, metrics.TIME) for n in SIZES]
+        rows.append(row)
+    names = [f"{card.card}, {n}" for card in both for n in SIZES]
+    frame = pd.DataFrame(rows, columns=["times as fast", *names])
+    return Shown(frame, both.origins([NAIVE, TILED], SIZES), dict.fromkeys(names, ".2f"), "Each within one run.")
+
+
+def counters(both: Cards, kernels: Sequence[str], rows: Sequence[str]) -> Shown:
+    """What the course's card counted at 1024: a row for each of `COUNTERS` that is asked for, a column per kernel.
+
+    FMA means one multiply-add of a warp's 32 threads: N³ / 32 of them.
+    """
+    cells = {kernel: [value(both.ours, kernel, N, name) * scale for name, scale in map(COUNTERS.get, rows)]
+             for kernel in kernels}  # fmt: skip
+    frame = pd.DataFrame({f"N = {N}": list(rows), **cells})
+    source = both.ours.origin(kernels, [N], metrics.INSTRUCTIONS) or "nothing: no counters here"
+    return Shown(frame, source, dict.fromkeys(kernels, ",.3f"))
+
+
+def traffic(both: Cards) -> Shown:
+    """Bytes that global loads asked the L1 for, and bytes from DRAM, at 1024 on both cards."""
+    rows = []
+    for card in both:
+        naive = value(card, NAIVE, N, ev.SECTORS)
+        for kernel in (NAIVE, TILED, GUARDED, FAST):
+            sectors, read = value(card, kernel, N, ev.SECTORS), value(card, kernel, N, metrics.DRAM_READ)
+            if sectors == sectors or read == read:
+                rows.append((card.card, kernel, sectors * SECTOR_BYTES / 1e6, naive / sectors, read / 1e6))
+    columns = ["card", "kernel", "MB loaded", "times fewer", "MB read from DRAM"]
+    formats = {"MB loaded": ",.0f", "times fewer": ".2f", "MB read from DRAM": ",.1f"}
+    note = f"N = {N}. Loaded: sectors of 32 bytes that global loads asked for."
+    return Shown(pd.DataFrame(rows, columns=columns), both.origins([NAIVE, TILED], [N], ev.SECTORS), formats, note)
+
+
+# ---- the CPU loop ----------------------------------------------------------------------------------------------------
+
+
+def cpu(both: Cards) -> Shown:
+    """The CPU loop's rate at every size, and at what rate B has to reach the core for it."""
+    rows = []
+    for card in both:
+        for n in SIZES:
+            if (ms := value(card, suite.CPU, n, metrics.TIME)) == ms:
+                rate = flops(n) / ms / 1e6
+                rows.append((f"host of the {card.card}", n, 4 * n * n / MIB, ms, rate, 2 * rate))
+    columns = ["machine", "N", "B, MiB", "ms", "GFLOP/s", "GB/s of B"]
+    formats = {"N": "d", "B, MiB": "g", "ms": ",.1f", "GFLOP/s": ".1f", "GB/s of B": ".1f"}
+    note = "Each multiply-add reads four bytes of B: two bytes for each operation."
+    return Shown(pd.DataFrame(rows, columns=columns), both.origins([suite.CPU], SIZES), formats, note)
+
+
+def cpu_here(sides: Sequence[int] = (128, 512, 2048), products: int = 2**27) -> Shown:
+    """The same number of multiply-adds on this machine's CPU, in shapes that differ in the size of B alone.
+
+    Args:
+        sides: of the square B; A gets as many rows as the products allow.
+        products: multiply-adds of each run.
+    """
+    rows = []
+    for n in sides:
+        m = products // n**2
+        try:
+            ms = min(cpu_loop.timed(*verify.inputs((m, n, n)), repeats=3))
+        except cpu_loop.NoCompiler as problem:
+            return Shown(pd.DataFrame(), f"nothing: {problem}")
+        rate = flops(m, n, n) / ms / 1e6
+        rows.append((f"{m} × {n} by {n} × {n}", 4 * n * n / MIB, ms, rate, 2 * rate))
+    columns = ["A by B", "B, MiB", "ms", "GFLOP/s", "GB/s of B"]
+    formats = {"B, MiB": ".3g", "ms": ".1f", "GFLOP/s": ".1f", "GB/s of B": ".1f"}
+    return Shown(pd.DataFrame(rows, columns=columns), "live, one thread of this machine's CPU, fastest of 3", formats)
+
+
+# ---- sweeps ----------------------------------------------------------------------------------------------------------
+
+
+def tile_sweep(arch: str = "sm_90", sizes: Sequence[int] = (256, 512, 1024, 4096)) -> Shown:
+    """Kernel 2 with tiles of 8, 16 and 32: what a block takes of a multiprocessor, its sectors, its times.
+
+    Args:
+        arch: whose registers.
+        sizes: of the shipped times.
+    """
+    figures = profiles.shipped(DAY16.profiles)
+    card = Evidence(figures.table, figures.card, ("shipped",))
+    needs = bench_suite.runs_of(DAY16).program.resources(arch)
+    counted = 512  # where the card's sectors of all three are shipped
+    rows = []
+    for side, kernel in TILE_SIDES.items():
+        used = needs[kernel]
+        held = occupancy.occupancy(arch, side * side, used.registers, used.shared_bytes)
+        sectors = value(card, kernel, counted, ev.SECTORS)
+        ms = [value(card, kernel, n, metrics.TIME) for n in sizes]
+        rows.append((side, used.registers, used.shared_bytes, held.percent, sectors / 1e6, *ms))
+    fewer = f"million sectors at {counted}"
+    columns = ["TILE", "registers", "shared, B", "occupancy, %", fewer, *(f"ms at {n}" for n in sizes)]
+    formats = {"occupancy, %": ".0f", fewer: ".2f"} | {name: ".4f" for name in columns[5:]}
+    shipped = card.origin([*TILE_SIDES.values()], sizes, metrics.TIME) or "no times here"
+    source = f"registers compiled here for {arch}; occupancy computed; sectors and times {shipped}"
+    return Shown(pd.DataFrame(rows, columns=columns), source, formats)
+
+
+def coarsening(both: Cards, arch: str = "sm_90", traced_at: int = 256) -> Shown:
+    """Kernel 4 by outputs per thread: registers and spills, what a multiply-add costs, and how much of the card works.
+
+    Args:
+        both: the cards; the course's has the times.
+        arch: whose registers.
+        traced_at: the size of the traced counts.
+    """
+    runs = bench_suite.runs_of(suite.SUITE)
+    needs = runs.program.resources(arch)
+    rows = []
+    for step in suite.SUITE.sweep:
+        used, total = needs[step.kernel], runs.traced(step.kernel, square(traced_at)).total
+        held = occupancy.occupancy(arch, 256, used.registers, used.shared_bytes)
+        each = traced_at**3 / 32
+        blocks = blocks_of(step, N)
+        ms = value(both.ours, step.kernel, N, metrics.TIME)
+        busy = min(blocks, both.sms) or NAN
+        rate = flops(N) / ms / 1e6
+        rows.append(
+            (outputs(step), used.registers, used.spill_stores + used.spill_loads, held.percent,
+             total[model.WARP_INSTRUCTIONS] / each, total[model.SHARED_LD_REQUESTS] / each,
+             blocks, busy, ms, rate, rate / busy)
+        )  # fmt: skip
+    columns = [
+        "outputs", "registers", "spilled, B", "occupancy, %", "instructions/FMA", "shared loads/FMA", "blocks",
+        "SMs at work", "ms", "GFLOP/s", "GFLOP/s per SM at work",
+    ]  # fmt: skip
+    formats = {"occupancy, %": ".0f", "instructions/FMA": ".2f", "shared loads/FMA": ".3f", "ms": ".4f"}
+    formats |= {"GFLOP/s": ",.0f", "GFLOP/s per SM at work": ".0f"}
+    timed = both.ours.origin([step.kernel for step in suite.SUITE.sweep], [N], metrics.TIME) or "no times here"
+    source = f"registers and spills compiled here for {arch}; PTX instructions and loads traced at {traced_at}; "
+    note = f"N = {N} for blocks, SMs and times; the {both.ours.card} has {both.sms} SMs. Blocks and SMs: on paper."
+    return Shown(pd.DataFrame(rows, columns=columns), f"{source}times {timed}", formats, note)
+
+
+def outputs(step: Step) -> str:
+    """ "2 × 4" for the step that computes two rows of four outputs in each thread."""
+    return f"{step.covers[1] // step.block[1]} × {step.covers[0] // step.block[0]}"
+
+
+def blocks_of(step: Step, n: int) -> int:
+    """Blocks of a square launch."""
+    across, down = step.grid(square(n))
+    return across * down
+
+
+# ---- words and this machine ------------------------------------------------------------------------------------------
+
+
+def fast_path(both: Cards) -> str:
+    """Whether the fast path keeps its promise, in one paragraph made of the shipped and the published figures."""
+    card, theirs = both
+    lines = []
+    for n in SIZES:
+        tiled, guarded, fast = (value(card, kernel, n, metrics.TIME) for kernel in (TILED, GUARDED, FAST))
+        low, high = card.gain_ranges((GUARDED, FAST), n)[0]
+        sure = "within the launches' spread" if low <= 1 <= high else "beyond the launches' spread"
+        lines.append(
+            f"N = {n}: tiles {tiled:.4f} ms, guarded {guarded:.4f} ms ({_percent(guarded, tiled)} than tiles), "
+            f"fast path {fast:.4f} ms ({_percent(fast, guarded)} than guarded, {sure})."
+        )
+    there = [_percent(*(value(theirs, k, n, metrics.TIME) for k in (GUARDED, TILED))) for n in SIZES]
+    instructions = [value(card, kernel, N, metrics.INSTRUCTIONS) for kernel in (TILED, GUARDED, FAST)]
+    less = 1 - instructions[2] / instructions[1]
+    lines.append(
+        f"Instructions at {N}, millions: {' / '.join(f'{count / 1e6:.1f}' for count in instructions)}; "
+        f"without the checks {less:.1%} fewer."
+    )
+    lines.append(f"Published T4, float4 behind checks: {', '.join(there)} than tiles at {', '.join(map(str, SIZES))}.")
+    lines.append(f"Source: {both.origins([TILED, GUARDED, FAST], SIZES)}.")
+    return "\n".join(lines)
+
+
+def _percent(ms: float, than: float) -> str:
+    """ "9.5 % less time" or "0.6 % more time"."""
+    share = 100 * (ms / than - 1)
+    return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} time"
+
+
+def here(n: int, keys: Sequence[str] = suite.KEYS) -> Shown:
+    """The suite on this machine's card at one size, verified and then timed; without a card, why there is nothing."""
+    card = gpu.device()
+    if card is None:
+        return Shown(pd.DataFrame(), f"nothing is timed here: {gpu.why_no_gpu()}")
+    with tempfile.TemporaryDirectory(prefix="gpudays-") as folder:
+        path = Path(folder) / "results.csv"
+        left_out = bench_suite.bench(path, [suite.ENTRIES[key] for key in keys], [square(n)], 10, 100)
+        own = Evidence(suite_figures.read(path), card.name, ("live",))
+    kernels = [suite.ENTRIES[key].kernel for key in keys]
+    rows = [(k, *(value(own, k, n, m) for m in (metrics.TIME, metrics.GFLOPS))) for k in kernels]
+    frame = pd.DataFrame(rows, columns=["kernel", "ms", "GFLOP/s"])
+    return Shown(frame, f"live, {card.name}", {"ms": ".4f", "GFLOP/s": ",.0f"}, " ".join(left_out))
