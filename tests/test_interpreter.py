@@ -289,8 +289,10 @@ def test_a_fence_and_an_atomic_hand_over_between_blocks(fence, found):
     ("y[t] = blockIdx.x;", ["global-race"]),
     ("y[blockIdx.x * 32 + t] = y[t];", ["global-race"]),
     ("atomicAdd(&y[t], 1);", []),
+    ("if (blockIdx.x == 0) y[t] = y[t ^ 1] + 1;", ["global-race"]),  # within one block
+    ("if (blockIdx.x == 0) { int v = y[t ^ 1]; __syncthreads(); y[t] = v + 1; }", []),
 ])  # fmt: skip
-def test_races_between_blocks(body, found):
+def test_races_in_global_memory(body, found):
     assert kinds(run(cuda(body), 2, 32, [np.zeros(64, np.int32)])) == found
 
 

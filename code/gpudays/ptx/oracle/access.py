@@ -16,12 +16,13 @@ import numpy as np
 
 from gpudays.ptx import accounting
 from gpudays.ptx import model as m
+from gpudays.ptx.dataflow import sources
 from gpudays.ptx.model import WARP, Access, UnsupportedInstruction
 from gpudays.ptx.oracle.arithmetic import DTYPES
 from gpudays.ptx.oracle.flow import Body
 from gpudays.ptx.oracle.races import Order, Race, RaceLog
 from gpudays.ptx.oracle.storage import GLOBAL_BASE, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_BYTES, Image, place, round_up
-from gpudays.ptx.parser import TYPE_BYTES, Address, Instruction, Symbol, Vector
+from gpudays.ptx.parser import TYPE_BYTES, Address, Instruction, Reg, Symbol, Vector
 
 if TYPE_CHECKING:
     from gpudays.ptx.oracle.interpreter import Execution, Machine
@@ -65,9 +66,11 @@ class MemoryPort:
         params = [*function.params, *(v for v in body.variables if v.space == "param")]
         self.param_offsets, self.param_size = place(params)
         self.granule = min([4, *map(_element_bytes, body.instructions)])  # no access is finer: one cell of the log
-        self.shared_log, self.global_log = RaceLog(), RaceLog()
+        self.grid_log = RaceLog()
+        self.block_logs = {"shared": RaceLog(), "global": RaceLog()}
         self.global_order = Order(len(execution.launch.blocks))
         self.released: dict[tuple, np.ndarray] = {}
+        self.read_registers = {r.name for i in body.instructions for r in sources(i)}
         self.ordinal = 0
 
     def _lay_out_shared(self, body: Body) -> None:
@@ -257,6 +260,8 @@ class MemoryPort:
         """Read, combine, write: one lane after the other where several want one place. `red` keeps no result."""
         op = instruction.parts[0]
         target, place_, *operands = instruction.operands if op == "atom" else (None, *instruction.operands)
+        if op == "atom" and isinstance(target, Reg) and target.name not in self.read_registers:
+            op = "red"  # nobody wants the old value: ptxas makes a reduction of it
         kind, name = instruction.parts[-1], next((p for p in instruction.parts if p in ATOMICS), None)
         if name is None or kind not in DTYPES or isinstance(target, Vector):
             raise UnsupportedInstruction(instruction.opcode, instruction.line, instruction.ptx_line)
@@ -352,33 +357,34 @@ class MemoryPort:
             return
         if touch.space == "shared" and touch.op != "ld":
             self._mark(machine, touch, True)
-        if not self.ex.check_races or (touch.space == "global" and len(self.ex.launch.blocks) == 1):
+        if not self.ex.check_races:
             return
         cells = self._cells(touch)
         value = np.zeros(cells.shape, np.uint64)
         if values is not None:
             value[:] = np.ascontiguousarray(values).view(f"u{min(self.granule, touch.width)}")
-        log, columns = self._agents(machine, touch)
-        columns = {name: np.repeat(column, cells.shape[1]) for name, column in columns.items()}
-        log.add(
-            cell=cells.ravel(), value=value.ravel(), line=touch.instruction.line, write=touch.op != "ld",
-            strong=touch.strong, **columns,
-        )  # fmt: skip
+        for log, columns in self._agents(machine, touch):
+            columns = {name: np.repeat(column, cells.shape[1]) for name, column in columns.items()}
+            log.add(
+                cell=cells.ravel(), value=value.ravel(), line=touch.instruction.line, write=touch.op != "ld",
+                strong=touch.strong, **columns,
+            )  # fmt: skip
 
-    def _agents(self, machine: Machine, touch: Touch) -> tuple[RaceLog, dict[str, np.ndarray]]:
-        """The log of the touched memory, and who is at work in each taking-part lane, by its clock and knowledge."""
+    def _agents(self, machine: Machine, touch: Touch) -> Iterator[tuple[RaceLog, dict[str, np.ndarray]]]:
+        """The logs to write, and who is at work in each taking-part lane, by its clock and knowledge.
+
+        In every memory the threads of a block meet each other; in global memory the blocks do so too.
+        """
         warp, _ = np.nonzero(touch.lanes)
-        block = machine.block_of[warp]
-        if touch.space == "global":
-            agent = block + machine.first
-            order, thread = self.global_order, machine.thread[touch.lanes]
+        block, thread = machine.block_of[warp], machine.thread[touch.lanes]
+        clock = np.stack([o.clock for o in machine.orders])[block, thread]
+        row = np.stack([o.row_of for o in machine.orders])[block, thread]
+        where = {"group": block, "epoch": machine.epoch[block], "agent": thread, "thread": thread}
+        yield self.block_logs[touch.space], {**where, "clock": clock, "row": row}
+        if touch.space == "global" and len(self.ex.launch.blocks) > 1:
+            agent, order = block + machine.first, self.global_order
             knows = {"clock": order.clock[agent], "row": order.row_of[agent]}
-            return self.global_log, {"agent": agent, "thread": thread, **knows}
-        agent = machine.thread[touch.lanes]
-        clock = np.stack([o.clock for o in machine.orders])[block, agent]
-        row = np.stack([o.row_of for o in machine.orders])[block, agent]
-        epoch = machine.epoch[block]
-        return self.shared_log, {"group": block, "epoch": epoch, "agent": agent, "clock": clock, "row": row}
+            yield self.grid_log, {"agent": agent, "thread": thread, **knows}
 
     def _synchronize(self, machine: Machine, touch: Touch) -> None:
         """Strong operations pass knowledge on: a release leaves it at the place, a later acquire there takes it over.
@@ -395,19 +401,19 @@ class MemoryPort:
         if not releasing.any() and not self.released:
             return
         for warp, lane in np.argwhere(touch.lanes):
-            order, agent = self._agent(machine, touch.space, warp, lane)
-            key = (touch.space, int(touch.positions[warp, lane]))
-            if acquiring[warp, lane] and key in self.released:
-                order.acquire(agent, self.released[key])
-            if releasing[warp, lane]:
-                row = order.release(agent)
-                self.released[key] = np.maximum(row, self.released.get(key, row))
+            for order, agent, key in self._orders(machine, touch, warp, lane):
+                if acquiring[warp, lane] and key in self.released:
+                    order.acquire(agent, self.released[key])
+                if releasing[warp, lane]:
+                    row = order.release(agent)
+                    self.released[key] = np.maximum(row, self.released.get(key, row))
 
-    def _agent(self, machine: Machine, space: str, warp: int, lane: int) -> tuple[Order, int]:
-        block = int(machine.block_of[warp])
-        if space == "global":
-            return self.global_order, block + machine.first
-        return machine.orders[block], int(machine.thread[warp, lane])
+    def _orders(self, machine: Machine, touch: Touch, warp: int, lane: int) -> Iterator[tuple[Order, int, tuple]]:
+        """The orders that a strong operation takes part in, as which agent, and where it leaves what it knows."""
+        block, position = int(machine.block_of[warp]), int(touch.positions[warp, lane])
+        yield machine.orders[block], int(machine.thread[warp, lane]), (block, touch.space, position)
+        if touch.space == "global":
+            yield self.global_order, block + machine.first, ("grid", position)
 
     # ---- races
 
@@ -418,26 +424,32 @@ class MemoryPort:
                 return f"byte {address - start} of {name}"
         return f"byte {address} of shared memory"
 
-    def report_shared_races(self, machine: Machine) -> None:
-        """Check the batch's log and start a new one."""
-        for race in self.shared_log.races(dict(enumerate(machine.orders))):
-            block = machine.blocks[int(race.write["group"])]
-            at = int(race.write["cell"]) * self.granule % machine.shared.stride
-            thread, other = (self.ex.launch.thread_index(int(e["agent"])) for e in (race.write, race.other))
-            text = f"{self.shared_name(at)}: thread {thread} writes, thread {other} {_verb(race)}, no barrier between"
-            self._report_race("shared-race", race, block, thread, text)
-        self.shared_log = RaceLog()
-        self.released = {key: row for key, row in self.released.items() if key[0] == "global"}
+    def report_block_races(self, machine: Machine) -> None:
+        """Check what the batch's blocks logged, each for itself, and start anew."""
+        for space, log in self.block_logs.items():
+            for race in log.races(dict(enumerate(machine.orders))):
+                block = machine.blocks[int(race.write["group"])]
+                at = int(race.write["cell"]) * self.granule
+                where = self._global_name(at) if space == "global" else self.shared_name(at % machine.shared.stride)
+                thread, other = (self.ex.launch.thread_index(int(e["agent"])) for e in (race.write, race.other))
+                text = f"{where}: thread {thread} writes, thread {other} {_verb(race)}, no barrier between"
+                self._report_race(f"{space}-race", race, block, thread, text)
+            self.block_logs[space] = RaceLog()
+        self.released = {key: row for key, row in self.released.items() if key[0] == "grid"}
 
-    def report_global_races(self) -> None:
+    def report_grid_races(self) -> None:
         """Check the launch's log of global memory: nothing orders two blocks but a release and an acquire."""
-        for race in self.global_log.races({0: self.global_order}):
+        for race in self.grid_log.races({0: self.global_order}):
             block, other = (self.ex.launch.blocks[int(e["agent"])] for e in (race.write, race.other))
-            at = int(race.write["cell"]) * self.granule
-            buffer = self.ex.memory.buffers[int(np.searchsorted(self.ex.memory.starts, at, side="right")) - 1]
-            text = f"byte {at - buffer.start} of {buffer.name}: block {block} writes, block {other} {_verb(race)}"
+            where = self._global_name(int(race.write["cell"]) * self.granule)
+            text = f"{where}: block {block} writes, block {other} {_verb(race)}"
             thread = self.ex.launch.thread_index(int(race.write["thread"]))
             self._report_race("global-race", race, block, thread, text)
+
+    def _global_name(self, position: int) -> str:
+        number = int(np.searchsorted(self.ex.memory.starts, position, side="right")) - 1
+        buffer = self.ex.memory.buffers[number]
+        return f"byte {position - buffer.start} of {buffer.name}"
 
     def _report_race(self, kind: str, race: Race, block, thread, text: str) -> None:
         line, other = int(race.write["line"]), int(race.other["line"])

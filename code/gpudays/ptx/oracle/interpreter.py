@@ -109,10 +109,10 @@ class Execution:
             machine = Machine(self, blocks[start : start + size], start)
             with np.errstate(all="ignore"):
                 machine.run()
-            self.port.report_shared_races(machine)
+            self.port.report_block_races(machine)
             if self.warp_instructions > self.budget or self.watched_enough():
                 break
-        self.port.report_global_races()
+        self.port.report_grid_races()
         self.memory.copy_back()
         found = [Finding(*key[:1], *first, count=count) for key, (first, count) in self.findings.items()]
         threads = len(blocks) * self.launch.threads

@@ -4,7 +4,7 @@ A warp is never assumed to run in step: what orders two threads is a barrier, a 
 acquire. Every access is logged and the log is checked afterwards, place by place, so that no race hides behind the
 order in which the interpreter happens to run.
 
-Who counts as an agent depends on the memory: threads of one block for shared memory, blocks for global memory.
+Agents are the threads of a block, each block for itself; and, in global memory, also the blocks of the grid.
 Two agents that write the same value to one place do not race: the result is the same whoever comes last.
 
 Source: L. Lamport, "Time, clocks, and the ordering of events in a distributed system" (1978), for happens-before and
