@@ -108,3 +108,11 @@ def test_setup_pages_and_citation_name_the_repository_and_lose_it_again(page):
     config.write_text(unset)
     notebooks.stamp_words(root(page))
     assert (setup.read_text(), citation.read_text()) == ("    git clone REPOSITORY matmul-days\n", "title: a course\n")
+
+
+def test_what_a_cell_prints_in_pieces_is_kept_in_one(page):
+    pieces = "import time\nfor line in ('one', 'two', 'three'):\n    print(line, flush=True)\n    time.sleep(0.3)"
+    page.write_text(page.read_text() + f"\n```{{code-cell}} ipython3\n{pieces}\n```\n")
+    notebooks.sync(root(page), page)
+    notebooks.execute(root(page), page)
+    assert [output.text for output in code(page)[-1].outputs] == ["one\ntwo\nthree\n"]

@@ -146,6 +146,7 @@ def execute(root: Path, page: Path, progress: Callable[[int, int], None] = lambd
         timeout=600,
         kernel_name="python3",
         record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(page.parent)}},
         on_cell_executed=lambda cell, cell_index, execute_reply: progress(_done(notebook), total),
     )
