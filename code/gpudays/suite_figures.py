@@ -20,18 +20,18 @@ PICTURES = {
     "fraction": (metrics.FRACTION_OF_CUBLAS, "of cuBLAS", "share of cuBLAS's rate"),
 }
 ALT = {
-    "cpu": "Two falling lines: the CPU loop's rate in GFLOP/s on two machines over the size of B, from 256 KiB to 64 MiB.",
+    "cpu": "Two falling lines: the CPU loop's rate in GFLOP/s on two machines over the size of B, 256 KiB to 64 MiB.",
     "gains": (
-        "Bars for four pairs of kernels, one for each card and size: how many times as fast the second is as the first. "
-        "For float4 behind checks the published card's bars end below 1, the course's card's above."
+        "Bars for four pairs of kernels, one for each card and size: how many times as fast one is as the other; "
+        "for float4 behind checks the published card's bars end below 1, the course's card's above."
     ),
     "tiles": (
         "Left, the time of kernel 2 against that of TILE = 16 for tiles of side 8, 16 and 32, one line for each size; "
         "right, its load sectors, which halve with each doubling of the tile."
     ),
     "coarsening": (
-        "Three plots over outputs per thread from 1 by 1 to 8 by 8: registers per thread, the card's rate, which rises to "
-        "a peak at 4 by 4 and falls, and the rate of each multiprocessor at work, which is highest at 8 by 8."
+        "Three plots over outputs per thread from 1 by 1 to 8 by 8: registers per thread, the card's rate, which rises "
+        "to a peak at 4 by 4 and falls, and the rate of each multiprocessor at work, which is highest at 8 by 8."
     ),
 }
 
@@ -209,7 +209,7 @@ def coarsening(shown: Shown) -> Picture:
     axes[0].bar_label(drawn, spills, fontsize=9, padding=2)
     axes[0].set(ylabel="registers per thread", title="")
     axes[0].margins(y=0.2)
-    _finish(axes[0], "compiled here; above the bars: occupancy, or bytes spilled")
+    _finish(axes[0], f"{shown.source.split('; ')[0]}; above the bars: theoretical occupancy, or bytes spilled")
     panels = (("GFLOP/s", "GFLOP/s of the card"), ("GFLOP/s per SM at work", "GFLOP/s per SM at work"))
     for axis, (column, unit), (colour, marker, line) in zip(axes[1:], panels, MARKED, strict=False):
         axis.plot(at, table[column], color=colour, marker=marker, linestyle=line)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from gpudays import bench_suite, cpu_loop, gpu, metrics, occupancy, profiles, suite_figures, verify
+from gpudays import (
+    bench_suite,
+    cpu_loop,
+    gpu,
+    measurements,
+    metrics,
+    occupancy,
+    page_tables,
+    profiles,
+    suite_figures,
+    verify,
+)
 from gpudays.course import evidence as ev
 from gpudays.course import suite
 from gpudays.course.evidence import Evidence
@@ -51,12 +63,14 @@ class Cards:
         theirs: what was published for a T4, under the course's names of the kernels.
         sms: multiprocessors of the course's card.
         origin: the course's card, driver and date, or what is missing.
+        shipped: the course's figures as a measurements table.
     """
 
     ours: Evidence
     theirs: Evidence
     sms: int
     origin: str
+    shipped: pd.DataFrame
 
     def __iter__(self):
         return iter((self.ours, self.theirs))
@@ -77,7 +91,7 @@ def cards() -> Cards:
     named = published.table.assign(kernel=published.table["kernel"].replace(suite.PUBLISHED))
     ours = Evidence(shipped.table, shipped.card, ("shipped",))
     theirs = Evidence(named, published.card, ("published",))
-    return Cards(ours, theirs, int((shipped.machine or {}).get("sms", 0)), shipped.origin)
+    return Cards(ours, theirs, int((shipped.machine or {}).get("sms", 0)), shipped.origin, shipped.table)
 
 
 def value(evidence: Evidence, kernel: str, n: int, metric: str) -> float:
@@ -282,33 +296,49 @@ def blocks_of(step: Step, n: int) -> int:
 
 
 def fast_path(both: Cards) -> str:
-    """Whether the fast path keeps its promise, in one paragraph made of the shipped and the published figures."""
+    """Whether the fast path keeps its promise: one paragraph, made of the shipped and the published figures."""
     card, theirs = both
-    lines = []
-    for n in SIZES:
-        tiled, guarded, fast = (value(card, kernel, n, metrics.TIME) for kernel in (TILED, GUARDED, FAST))
-        low, high = card.gain_ranges((GUARDED, FAST), n)[0]
-        sure = "within the launches' spread" if low <= 1 <= high else "beyond the launches' spread"
-        lines.append(
-            f"N = {n}: tiles {tiled:.4f} ms, guarded {guarded:.4f} ms ({_percent(guarded, tiled)} than tiles), "
-            f"fast path {fast:.4f} ms ({_percent(fast, guarded)} than guarded, {sure})."
-        )
-    there = [_percent(*(value(theirs, k, n, metrics.TIME) for k in (GUARDED, TILED))) for n in SIZES]
-    instructions = [value(card, kernel, N, metrics.INSTRUCTIONS) for kernel in (TILED, GUARDED, FAST)]
-    less = 1 - instructions[2] / instructions[1]
-    lines.append(
-        f"Instructions at {N}, millions: {' / '.join(f'{count / 1e6:.1f}' for count in instructions)}; "
-        f"without the checks {less:.1%} fewer."
+    if card.gains((TILED, GUARDED, FAST), N) is None:
+        return f"It cannot be said: no times of kernels 2, 3 and 3f at {N} here."
+    tiled, guarded, fast = (value(card, kernel, N, metrics.TIME) for kernel in (TILED, GUARDED, FAST))
+    if guarded < tiled:
+        verdict = "there was nothing to win back"
+    else:
+        verdict = "it was kept" if fast <= tiled else "it was not kept"
+    before, after = (value(card, kernel, N, metrics.INSTRUCTIONS) for kernel in (GUARDED, FAST))
+    moved = [
+        f"{100 * (value(card, FAST, n, metrics.TIME) / value(card, GUARDED, n, metrics.TIME) - 1):+.1f} % at {n} "
+        f"({_surely(card, n)} the spread of the launches)"
+        for n in SIZES
+    ]
+    there = [f"{_percent(*(value(theirs, k, n, metrics.TIME) for k in (GUARDED, TILED)))} at {n}" for n in SIZES]
+    text = (
+        f"On the {card.card} {verdict}: at {N} the guarded kernel took {guarded:.4f} ms, {_percent(guarded, tiled)} than "
+        f"the {tiled:.4f} ms of kernel 2, and the fast path {fast:.4f} ms. Taking the checks away took "
+        f"{1 - after / before:.1%} of the instructions away ({before / 1e6:.1f} to {after / 1e6:.1f} millions at {N}), and "
+        f"changed the time by {', '.join(moved)}. On the published {theirs.card} float4 behind checks took "
+        f"{', '.join(there)} than tiles; no fast path was published for it. Source: {both.origins([TILED], [N])}."
     )
-    lines.append(f"Published T4, float4 behind checks: {', '.join(there)} than tiles at {', '.join(map(str, SIZES))}.")
-    lines.append(f"Source: {both.origins([TILED, GUARDED, FAST], SIZES)}.")
-    return "\n".join(lines)
+    return textwrap.fill(text, 110)
+
+
+def _surely(card: Evidence, n: int) -> str:
+    """ "within" or "beyond": whether some launches of the slower of kernels 3 and 3f beat some of the faster."""
+    [(low, high)] = card.gain_ranges((GUARDED, FAST), n)
+    return "within" if low <= 1 <= high else "beyond"
 
 
 def _percent(ms: float, than: float) -> str:
     """ "9.5 % less time" or "0.6 % more time"."""
     share = 100 * (ms / than - 1)
     return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} time"
+
+
+def agreement(both: Cards, n: int = 256) -> Shown:
+    """Requests and sectors of kernels 1 to 4, traced now and as the course's card counted them."""
+    entries = [suite.ENTRIES[key] for key in suite.KEYS]
+    counted = measurements.concat([bench_suite.counts(entries, square(n)), both.shipped])
+    return page_tables.agreement(counted, both.ours.card, suite.SUITE, [square(n)])
 
 
 def here(n: int, keys: Sequence[str] = suite.KEYS) -> Shown:
