@@ -31,8 +31,14 @@ def runs_of(day: Day) -> Runs:
     return Runs(kernel_text(Path(__file__).parents[2] / day.program), day)
 
 
-def multiply(entry: Entry, a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size) -> None:
+def multiply(entry: Entry, a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size, runs: Runs | None = None) -> None:
     """C = A·B by one entry: on the card where there is one, else in the tracer; the CPU loop on the CPU.
+
+    Args:
+        entry: the kernel.
+        a, b, c: float32 arrays of shapes (m, k), (k, n), (m, n); C is written in place.
+        size: (m, n, k).
+        runs: the source that holds the kernel (default: its day's program).
 
     Raises:
         gpu.NoGpu: cuBLAS without a GPU.
@@ -44,9 +50,9 @@ def multiply(entry: Entry, a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Si
     elif entry.kernel == suite.CUBLAS:
         _cublas(a, b, c)
     elif gpu.device() is not None:
-        runs_of(entry.day).launch(entry.kernel, a, b, c, size)
+        (runs or runs_of(entry.day)).launch(entry.kernel, a, b, c, size)
     else:
-        result = runs_of(entry.day).trace(entry.kernel, a, b, c, size)
+        result = (runs or runs_of(entry.day)).trace(entry.kernel, a, b, c, size)
         if result.findings:
             raise RuntimeError(f"{entry.kernel}: {result.findings[0].message}")
 
@@ -61,10 +67,12 @@ def _cublas(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     c[...] = on_card.get()
 
 
-def check(entry: Entry, sizes: Sequence[Size], done: Callable[[Size], None] | None = None) -> verify.Report:
-    """Verify one entry at the sizes that it takes; see `verify.verify`."""
+def check(
+    entry: Entry, sizes: Sequence[Size], done: Callable[[Size], None] | None = None, runs: Runs | None = None
+) -> verify.Report:
+    """Verify one entry at the sizes that it takes; see `verify.verify` and `multiply`."""
     taken = [size for size in sizes if not entry.refuses(size)]
-    return verify.verify(lambda a, b, c, size: multiply(entry, a, b, c, size), taken, entry.kernel, done=done)
+    return verify.verify(lambda a, b, c, size: multiply(entry, a, b, c, size, runs), taken, entry.kernel, done=done)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Page-tables room, the suite: times beside the published T4's, counters per multiply-add, and the two sweeps."""
+"""Page-tables room, the suite: times beside the published T4's, counters per multiply-add, a promise."""
 
 from __future__ import annotations
 
@@ -12,29 +12,25 @@ import pandas as pd
 
 from gpudays import (
     bench_suite,
-    cpu_loop,
     gpu,
     measurements,
     metrics,
-    occupancy,
     page_tables,
     profiles,
     suite_figures,
-    verify,
 )
 from gpudays.course import evidence as ev
 from gpudays.course import suite
 from gpudays.course.evidence import Evidence
 from gpudays.course.geometry import SECTOR_BYTES
 from gpudays.course.models import flops
-from gpudays.course.steps import DAY16, Step, square
+from gpudays.course.steps import Size, label, square
 from gpudays.course.suite_predictions import COARSENED, FAST, GUARDED, NAIVE, SIZES, TILED, N
 from gpudays.ptx import model
+from gpudays.runs import Runs
 from gpudays.tables import Shown
 
-MIB = 2**20
 NAN = float("nan")
-TILE_SIDES = {8: "matmulTiled8", 16: "matmulTiled", 32: "matmulTiled32"}
 MOVES = ((NAIVE, TILED), (TILED, GUARDED), (GUARDED, FAST), (TILED, COARSENED))
 COUNTERS = {
     "load requests, millions": (ev.REQUESTS, 1e-6),
@@ -178,120 +174,6 @@ def traffic(both: Cards) -> Shown:
     return Shown(pd.DataFrame(rows, columns=columns), both.origins([NAIVE, TILED], [N], ev.SECTORS), formats, note)
 
 
-# ---- the CPU loop ----------------------------------------------------------------------------------------------------
-
-
-def cpu(both: Cards) -> Shown:
-    """The CPU loop's rate at every size, and at what rate B has to reach the core for it."""
-    rows = []
-    for card in both:
-        for n in SIZES:
-            if (ms := value(card, suite.CPU, n, metrics.TIME)) == ms:
-                rate = flops(n) / ms / 1e6
-                rows.append((f"host of the {card.card}", n, 4 * n * n / MIB, ms, rate, 2 * rate))
-    columns = ["machine", "N", "B, MiB", "ms", "GFLOP/s", "GB/s of B"]
-    formats = {"N": "d", "B, MiB": "g", "ms": ",.1f", "GFLOP/s": ".1f", "GB/s of B": ".1f"}
-    note = "Each multiply-add reads four bytes of B: two bytes for each operation."
-    return Shown(pd.DataFrame(rows, columns=columns), both.origins([suite.CPU], SIZES), formats, note)
-
-
-def cpu_here(sides: Sequence[int] = (128, 512, 2048), products: int = 2**27) -> Shown:
-    """The same number of multiply-adds on this machine's CPU, in shapes that differ in the size of B alone.
-
-    Args:
-        sides: of the square B; A gets as many rows as the products allow.
-        products: multiply-adds of each run.
-    """
-    rows = []
-    for n in sides:
-        m = products // n**2
-        try:
-            ms = min(cpu_loop.timed(*verify.inputs((m, n, n)), repeats=3))
-        except cpu_loop.NoCompiler as problem:
-            return Shown(pd.DataFrame(), f"nothing: {problem}")
-        rate = flops(m, n, n) / ms / 1e6
-        rows.append((f"{m} × {n} by {n} × {n}", 4 * n * n / MIB, ms, rate, 2 * rate))
-    columns = ["A by B", "B, MiB", "ms", "GFLOP/s", "GB/s of B"]
-    formats = {"B, MiB": ".3g", "ms": ".1f", "GFLOP/s": ".1f", "GB/s of B": ".1f"}
-    return Shown(pd.DataFrame(rows, columns=columns), "live, one thread of this machine's CPU, fastest of 3", formats)
-
-
-# ---- sweeps ----------------------------------------------------------------------------------------------------------
-
-
-def tile_sweep(arch: str = "sm_90", sizes: Sequence[int] = (256, 512, 1024, 4096)) -> Shown:
-    """Kernel 2 with tiles of 8, 16 and 32: what a block takes of a multiprocessor, its sectors, its times.
-
-    Args:
-        arch: whose registers.
-        sizes: of the shipped times.
-    """
-    figures = profiles.shipped(DAY16.profiles)
-    card = Evidence(figures.table, figures.card, ("shipped",))
-    needs = bench_suite.runs_of(DAY16).program.resources(arch)
-    counted = 512  # where the card's sectors of all three are shipped
-    rows = []
-    for side, kernel in TILE_SIDES.items():
-        used = needs[kernel]
-        held = occupancy.occupancy(arch, side * side, used.registers, used.shared_bytes)
-        sectors = value(card, kernel, counted, ev.SECTORS)
-        ms = [value(card, kernel, n, metrics.TIME) for n in sizes]
-        rows.append((side, used.registers, used.shared_bytes, held.percent, sectors / 1e6, *ms))
-    fewer = f"million sectors at {counted}"
-    columns = ["TILE", "registers", "shared, B", "occupancy, %", fewer, *(f"ms at {n}" for n in sizes)]
-    formats = {"occupancy, %": ".0f", fewer: ".2f"} | {name: ".4f" for name in columns[5:]}
-    shipped = card.origin([*TILE_SIDES.values()], sizes, metrics.TIME) or "no times here"
-    source = f"registers compiled here for {arch}; occupancy computed; sectors and times {shipped}"
-    return Shown(pd.DataFrame(rows, columns=columns), source, formats)
-
-
-def coarsening(both: Cards, arch: str = "sm_90", traced_at: int = 256) -> Shown:
-    """Kernel 4 by outputs per thread: registers and spills, what a multiply-add costs, and how much of the card works.
-
-    Args:
-        both: the cards; the course's has the times.
-        arch: whose registers.
-        traced_at: the size of the traced counts.
-    """
-    runs = bench_suite.runs_of(suite.SUITE)
-    needs = runs.program.resources(arch)
-    rows = []
-    for step in suite.SUITE.sweep:
-        used, total = needs[step.kernel], runs.traced(step.kernel, square(traced_at)).total
-        held = occupancy.occupancy(arch, 256, used.registers, used.shared_bytes)
-        each = traced_at**3 / 32
-        blocks = blocks_of(step, N)
-        ms = value(both.ours, step.kernel, N, metrics.TIME)
-        busy = min(blocks, both.sms) or NAN
-        rate = flops(N) / ms / 1e6
-        rows.append(
-            (outputs(step), used.registers, used.spill_stores + used.spill_loads, held.percent,
-             total[model.WARP_INSTRUCTIONS] / each, total[model.SHARED_LD_REQUESTS] / each,
-             blocks, busy, ms, rate, rate / busy)
-        )  # fmt: skip
-    columns = [
-        "outputs", "registers", "spilled, B", "occupancy, %", "instructions/FMA", "shared loads/FMA", "blocks",
-        "SMs at work", "ms", "GFLOP/s", "GFLOP/s per SM at work",
-    ]  # fmt: skip
-    formats = {"occupancy, %": ".0f", "instructions/FMA": ".2f", "shared loads/FMA": ".3f", "ms": ".4f"}
-    formats |= {"GFLOP/s": ",.0f", "GFLOP/s per SM at work": ".0f"}
-    timed = both.ours.origin([step.kernel for step in suite.SUITE.sweep], [N], metrics.TIME) or "no times here"
-    source = f"registers and spills compiled here for {arch}; PTX instructions and loads traced at {traced_at}; "
-    note = f"N = {N} for blocks, SMs and times; the {both.ours.card} has {both.sms} SMs. Blocks and SMs: on paper."
-    return Shown(pd.DataFrame(rows, columns=columns), f"{source}times {timed}", formats, note)
-
-
-def outputs(step: Step) -> str:
-    """ "2 × 4" for the step that computes two rows of four outputs in each thread."""
-    return f"{step.covers[1] // step.block[1]} × {step.covers[0] // step.block[0]}"
-
-
-def blocks_of(step: Step, n: int) -> int:
-    """Blocks of a square launch."""
-    across, down = step.grid(square(n))
-    return across * down
-
-
 # ---- words and this machine ------------------------------------------------------------------------------------------
 
 
@@ -313,11 +195,12 @@ def fast_path(both: Cards) -> str:
     ]
     there = [f"{_percent(*(value(theirs, k, n, metrics.TIME) for k in (GUARDED, TILED)))} at {n}" for n in SIZES]
     text = (
-        f"On the {card.card} {verdict}: at {N} the guarded kernel took {guarded:.4f} ms, {_percent(guarded, tiled)} than "
-        f"the {tiled:.4f} ms of kernel 2, and the fast path {fast:.4f} ms. Taking the checks away took "
-        f"{1 - after / before:.1%} of the instructions away ({before / 1e6:.1f} to {after / 1e6:.1f} millions at {N}), and "
-        f"changed the time by {', '.join(moved)}. On the published {theirs.card} float4 behind checks took "
-        f"{', '.join(there)} than tiles; no fast path was published for it. Source: {both.origins([TILED], [N])}."
+        f"On the {card.card} {verdict}: at {N} the guarded kernel took {guarded:.4f} ms, "
+        f"{_percent(guarded, tiled)} than the {tiled:.4f} ms of kernel 2, and the fast path {fast:.4f} ms. "
+        f"Taking the checks away took {100 * (1 - after / before):.1f} % of the instructions away "
+        f"({before / 1e6:.1f} to {after / 1e6:.1f} millions at {N}), and changed the time by {', '.join(moved)}. On the published "
+        f"{theirs.card} float4 behind checks took {', '.join(there)} than tiles; no fast path was published for it. "
+        f"Source: {both.origins([TILED], [N])}."
     )
     return textwrap.fill(text, 110)
 
@@ -334,11 +217,27 @@ def _percent(ms: float, than: float) -> str:
     return f"{abs(share):.1f} % {'more' if share > 0 else 'less'} time"
 
 
-def agreement(both: Cards, n: int = 256) -> Shown:
+def agreement(both: Cards, runs: Runs, n: int = 256) -> Shown:
     """Requests and sectors of kernels 1 to 4, traced now and as the course's card counted them."""
-    entries = [suite.ENTRIES[key] for key in suite.KEYS]
-    counted = measurements.concat([bench_suite.counts(entries, square(n)), both.shipped])
+    traced = [
+        measurements.table(step.kernel, n, dict(runs.traced(step.kernel, square(n)).total), "traced")
+        for step in suite.SUITE.steps
+    ]
+    counted = measurements.concat([*traced, both.shipped])
     return page_tables.agreement(counted, both.ours.card, suite.SUITE, [square(n)])
+
+
+def verified(runs: Runs, sizes: Sequence[Size]) -> Shown:
+    """Kernels 1 to 4 held against float64 at the sizes that each takes, on the card or else in the tracer."""
+    rows = []
+    for entry in (suite.ENTRIES[key] for key in suite.KEYS[1:-1]):
+        report = bench_suite.check(entry, sizes, runs=runs)
+        left_out = ", ".join(str(label(size)) for size in sizes if entry.refuses(size))
+        says = "right" if report.ok else str(report.problems[0])
+        rows.append((entry.kernel, ", ".join(str(label(s)) for s in report.sizes), left_out, report.worst_error, says))
+    card = gpu.device()
+    frame = pd.DataFrame(rows, columns=["kernel", "sizes, M×N×K", "left out", "relative error", "verdict"])
+    return Shown(frame, f"live, {card.name}" if card else "traced", {"relative error": ".1e"})
 
 
 def here(n: int, keys: Sequence[str] = suite.KEYS) -> Shown:
