@@ -23,13 +23,13 @@ def _prepare() -> None:
         _ready = True
 
 
-def target_machine():
-    """The code generator for this CPU with all its vector instructions."""
+def target_machine(effort: int = 2):
+    """The code generator for this CPU with all its vector instructions; `effort` 0 to 3 as in LLVM's `llc -O`."""
     _prepare()
     triple = llvm.get_process_triple()
     target = llvm.Target.from_triple(triple)
     features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
+    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=effort, jit=True)
 
 
 @dataclass
@@ -43,10 +43,10 @@ class Native:
 RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
-def compile_ir(text: str, level: int = 1) -> Native:
+def compile_ir(text: str, level: int = 1, effort: int = 2) -> Native:
     """Machine code for a module's text, which defines `@run`."""
     with _lock:
-        machine = target_machine()
+        machine = target_machine(effort)
         module = llvm.parse_assembly(text)
         module.verify()
         _optimise(module, machine, level)
