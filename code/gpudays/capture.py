@@ -87,7 +87,8 @@ PLANS: dict[str, Plan] = {
         ),
         Plan(
             "day44", "Day 44 · Optimizing matrix multiply, part 2", "optimizing-matmul-2",
-            ("day44-matmul-2/matmul_registers.cu",), ("matmulRegisterTile", "matmulVectorLoads", "matmulWarpTiled"),
+            ("day44-matmul-2/matmul_registers.cu",),
+            ("matmulRegisterTile", "matmulVectorLoads", "matmulWarpTiled", "matmulTiled"),
             (("1024", ("1024",)), ("4096", ("4096",))), ((),), CUBLAS, "results.csv",
         ),
         Plan(
