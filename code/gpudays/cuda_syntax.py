@@ -93,6 +93,56 @@ def kernels(text: str) -> Kernels:
     )
 
 
+def stubbed(text: str, given: str, stub: str) -> str:
+    """A program as it is handed to students: every kernel but one gets a stub for a body.
+
+    Device functions that the remaining kernel does not need are taken out, and so are the comments right above what is
+    taken out or stubbed: they say how it is done.
+
+    Args:
+        text: CUDA C++.
+        given: the kernel that stays.
+        stub: what stands between the braces of the others.
+
+    Raises:
+        NotCuda: no kernel has that name.
+    """
+    data = text.encode()
+    root = _parser().parse(data).root_node
+    items = list(_items(root, [], _kernel_macros(root)))
+    kernels = {_kernel_name(item.node): item for item in items if item.is_kernel}
+    if given not in kernels:
+        raise NotCuda(f"no kernel {given} in it: there are {', '.join(kernels) or 'none'}")
+    for name, item in kernels.items():
+        item.is_kernel = name == given
+    _keep(items, frozenset())
+    cuts: list[tuple[int, int, bytes]] = []
+    for place, item in enumerate(items):
+        node = item.parents[-1] if item.parents and item.parents[-1].type == "linkage_specification" else item.node
+        stubs = item in kernels.values() and not item.is_kernel
+        gone = not item.kept and "__device__" in item.uses and not stubs
+        if stubs:
+            body = next(_walk(item.node, "compound_statement"))
+            cuts.append((body.start_byte, body.end_byte, f"{{\n{stub}\n}}".encode()))
+        elif gone:
+            cuts.append((node.start_byte, node.end_byte, b""))
+        if stubs or gone:
+            cuts += [(n.start_byte, n.end_byte, b"") for n in _comments_above([i.node for i in items[:place]], node)]
+    for start, end, new in sorted(cuts, reverse=True):
+        data = data[:start] + new + data[end:]
+    return re.sub(r"\n{3,}", "\n\n", data.decode())
+
+
+def _comments_above(before: list, node) -> Iterator:
+    """The comments that end in the line above a node, or above each other, last first."""
+    line = node.start_point[0]
+    for one in reversed(before):
+        if one.type != "comment" or one.end_point[0] != line - 1 or "// page:" in _text(one):
+            return
+        yield one
+        line = one.start_point[0]
+
+
 @lru_cache(maxsize=1)
 def _parser():
     import tree_sitter

@@ -119,6 +119,9 @@ def _found(name: str, attempt: Attempt) -> Stage:
             return Stage(name, FAILED, (str(problem),), "keep the parameters of the page's kernel")
     if len(missing) == len(wanted) and len(kernels) <= 1:
         return Stage(name, NOT_WRITTEN, (f"to write: {', '.join(wanted)}",))
+    empty = [kernel for kernel in wanted if not missing and attempt.student.is_empty(kernel)]
+    if empty:
+        return Stage(name, NOT_WRITTEN, (f"to write: {', '.join(empty)}",))
     if missing:
         return Stage(name, FAILED, tuple(text for _, text in missing), "the check finds kernels by their names")
     return Stage(name, PASSED, (f"found {', '.join(wanted)}", *filter(None, notes)))

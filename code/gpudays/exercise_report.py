@@ -64,6 +64,16 @@ class Report:
         """The points in percent of what could be had."""
         return round(100 * self.points / self.out_of, 1)
 
+    def require(self, stage: str) -> None:
+        """Nothing, if a stage has passed or this machine cannot gate it: what an autograder calls.
+
+        Raises:
+            AssertionError: it has not; the report is in the message.
+        """
+        status = next(one.status for one in self.stages if one.name == stage)
+        if status not in (PASSED, NOT_GATED):
+            raise AssertionError(f"{stage}: {status}\n{self!r}")
+
     def noted(self, *notes: str) -> Report:
         """The same report with lines added to its first stage."""
         first, *rest = self.stages

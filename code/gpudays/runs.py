@@ -90,6 +90,11 @@ class Runs:
         """Whether a kernel reads no ``threadIdx.y``: then its threads are launched in a row, as many as the day's."""
         return "%tid.y" not in self._code(kernel)
 
+    def is_empty(self, kernel: str) -> bool:
+        """Whether a kernel does nothing: a stub that nobody has filled in."""
+        body = self._entry(kernel).partition("{")[2].partition("\n}")[0]
+        return set(re.findall(r"(?m)^\s+([a-z][\w.]*)[^\n]*;", body)) <= {"ret"}
+
     def shared_bytes(self, kernel: str) -> int:
         """Static shared memory of a kernel's block: the arrays that its PTX names."""
         code = self._code(kernel)
@@ -98,11 +103,14 @@ class Runs:
 
     def _code(self, kernel: str) -> str:
         """The PTX of a kernel, and of every function that was not inlined."""
-        first, *entries = self.program.ptx.split(".entry ")
-        mangled = self.program.kernel(kernel).mangled
-        own = next(text for text in entries if re.match(rf"{re.escape(mangled)}\b", text))
-        functions = [text.partition(".func")[2] for text in (first, *entries) if text is not own]
+        own = self._entry(kernel)
+        functions = [text.partition(".func")[2] for text in self.program.ptx.split(".entry ") if text != own]
         return own + "".join(functions)
+
+    def _entry(self, kernel: str) -> str:
+        """The PTX from a kernel's name to the next one's."""
+        mangled = re.escape(self.program.kernel(kernel).mangled)
+        return next(text for text in self.program.ptx.split(".entry ") if re.match(rf"{mangled}\b", text))
 
     def step_on_card(self, kernel: str) -> Step:
         """The step as it is launched on this machine's card."""
