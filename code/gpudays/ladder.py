@@ -155,9 +155,10 @@ class Ladder(Session):
         if not self.machine.counters.allowed:
             print(self.machine.counters.line)
             return
+        matrices = {n: (*verify.inputs(square(n)), np.empty((n, n), np.float32)) for n in sizes}
         try:
             for runs, steps in ((self.first_steps, DAY43.steps[2:]), (self.runs(source), DAY44.steps)):
-                launches = [_launch(runs, step.kernel, square(n)) for n in sizes for step in steps]
+                launches = [_launch(runs, step.kernel, matrices[n]) for n in sizes for step in steps]
                 self.learn(profiler.count(runs.source, launches, profiler.METRICS + metrics.EXPLAINING))
         except profiler.ProfilerRefused as refused:
             print(refused)
@@ -254,10 +255,10 @@ def _counters_only(table: pd.DataFrame) -> pd.DataFrame:
     return table[~table["metric"].isin(clock)]
 
 
-def _launch(runs: Runs, kernel: str, size: Size) -> profiler.Launch:
-    step = runs.step_on_card(kernel)
-    a, b = verify.inputs(size)
-    args = [a, b, np.full(size[:2], np.nan, np.float32), *runs.arguments(kernel, size)]
+def _launch(runs: Runs, kernel: str, matrices: Sequence[np.ndarray]) -> profiler.Launch:
+    """A launch on this card with these A, B and C."""
+    step, size = runs.step_on_card(kernel), square(len(matrices[0]))
+    args = [*matrices, *runs.arguments(kernel, size)]
     return profiler.Launch(kernel, label(size), step.grid(size), step.block, args, step.shared_bytes)
 
 
