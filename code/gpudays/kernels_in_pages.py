@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 
 from gpudays.course.steps import DAYS, Day
+from gpudays.course.suite import SUITE
 
 BEGIN, END = "// page: begin kernels\n", "// page: end kernels\n"
 STRING = re.compile(r'^source (\+?=) r"""\n(.*?)"""$', re.DOTALL | re.MULTILINE)
@@ -99,8 +100,8 @@ def differing(root: Path, day: Day) -> str:
 
 
 def written(root: Path) -> list[Day]:
-    """The days whose page is there."""
-    return [day for day in DAYS.values() if (root / day.page).is_file()]
+    """The days, and the suite beside them, whose page is there."""
+    return [day for day in (*DAYS.values(), SUITE) if (root / day.page).is_file()]
 
 
 def sync(root: Path) -> list[str]:

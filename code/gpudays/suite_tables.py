@@ -198,9 +198,9 @@ def fast_path(both: Cards) -> str:
         f"On the {card.card} {verdict}: at {N} the guarded kernel took {guarded:.4f} ms, "
         f"{_percent(guarded, tiled)} than the {tiled:.4f} ms of kernel 2, and the fast path {fast:.4f} ms. "
         f"Taking the checks away took {100 * (1 - after / before):.1f} % of the instructions away "
-        f"({before / 1e6:.1f} to {after / 1e6:.1f} millions at {N}), and changed the time by {', '.join(moved)}. On the published "
-        f"{theirs.card} float4 behind checks took {', '.join(there)} than tiles; no fast path was published for it. "
-        f"Source: {both.origins([TILED], [N])}."
+        f"({before / 1e6:.1f} to {after / 1e6:.1f} millions at {N}), and changed the time by {', '.join(moved)}. "
+        f"On the published {theirs.card} float4 behind checks took {', '.join(there)} than tiles; "
+        f"no fast path was published for it. Source: {both.origins([TILED], [N])}."
     )
     return textwrap.fill(text, 110)
 
