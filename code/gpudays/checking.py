@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from gpudays import exercise_report, kernels_in_pages, profiles
+from gpudays.compiler import KernelNotFound
 from gpudays.course.steps import DAYS
 from gpudays.exercise_gates import EXERCISES
 from gpudays.exercise_report import STAGES, Report
 from gpudays.extract import Extracted, NothingToCheck, extract
+from gpudays.runs import ParameterError, Runs
 from gpudays.sandbox import Job, Sandbox
 
 
@@ -35,8 +36,11 @@ def given(day: str) -> str:
         if not (home / program).is_file():
             continue
         text = kernels_in_pages.kernel_text(home / program)
-        if re.search(rf"\b{asked.baseline}\s*\(", text):
-            return text
+        try:
+            Runs(text, asked.day).signature(asked.baseline)
+        except (KernelNotFound, ParameterError):
+            continue
+        return text
     raise NoExercise(f"no program of the course has {asked.baseline}, which {day} is held against")
 
 
