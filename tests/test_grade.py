@@ -117,7 +117,7 @@ def test_a_killed_run_goes_on(tmp_path):
     command = [sys.executable, "-m", "gpudays", "grade", str(folder), "--day", "day43", "--no-gpu", "--jobs", "1"]
     command += ["--output", str(tmp_path / "grades.csv")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-        while running.poll() is None and not list((tmp_path / "grades").glob("[!.]*.json")):
+        while running.poll() is None and len(list((tmp_path / "grades").glob("[!.]*.json"))) < 2:  # prose is read only
             time.sleep(0.05)
         running.kill()
     before = {path.stem for path in (tmp_path / "grades").glob("[!.]*.json")}
