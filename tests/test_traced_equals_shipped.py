@@ -35,7 +35,7 @@ def test_global_requests_and_sectors_are_those_of_the_card(day, path):
     n = int(profiles.size_in_name(path))
     shipped = profiles.shipped(day.profiles)
     exported = profiles.read_details(path, n, shipped.card).set_index(["kernel", "metric"])["value"]
-    arch = shipped.machine["arch"] if day.launched else "sm_75"  # a kernel whose tiles depend on the card is traced for it
+    arch = shipped.machine["arch"] if day.launched else "sm_75"  # tiles that depend on the card: the card's
     runs = Runs(kernels_in_pages.kernel_text(ROOT / day.program), day, arch)
     for step in day.steps:
         traced = runs.traced(step.kernel, square(n)).total
