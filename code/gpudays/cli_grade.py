@@ -52,6 +52,10 @@ def grade(
     say.print(
         f"{len(rows)} students: {passed} passed, {len(rows) - passed} not; {fresh} graded now, the rest as before"
     )
+    checked = [row.used for row in rows if row.used.cpu_seconds]
+    if checked:
+        mean, most = sum(u.cpu_seconds for u in checked) / len(checked), max(u.peak_mib for u in checked)
+        say.print(f"{len(checked)} were run: {mean:.2f} s of CPU each on average, at most {most:.0f} MiB")
     say.print(f"{output}, reports in {output.with_suffix('')}/", markup=False)
 
 
