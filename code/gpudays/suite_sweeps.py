@@ -20,6 +20,7 @@ from gpudays.tables import Shown
 
 MIB = 2**20
 NAN = float("nan")
+CPU_REPEATS = 25
 TILE_SIDES = {8: "matmulTiled8", 16: "matmulTiled", 32: "matmulTiled32"}
 
 
@@ -40,25 +41,27 @@ def cpu(both: Cards) -> Shown:
     return Shown(pd.DataFrame(rows, columns=columns), both.origins([suite.CPU], SIZES), formats, note)
 
 
-def cpu_here(sides: Sequence[int] = (128, 512, 2048), products: int = 2**27) -> Shown:
-    """The same number of multiply-adds on this machine's CPU, in shapes that differ in the size of B alone.
+def cpu_here(depths: Sequence[int] = (256, 4096, 65536), columns: int = 256, products: int = 2**24) -> Shown:
+    """The same multiply-adds on this machine's CPU, with the same inner loop and a B that grows.
 
     Args:
-        sides: of the square B; A gets as many rows as the products allow.
+        depths: rows of B; A gets as many rows as the products allow, so that A is of one size in all runs.
+        columns: of B and C, the length of the inner loop.
         products: multiply-adds of each run.
     """
     rows = []
-    for n in sides:
-        m = products // n**2
+    for k in depths:
+        m = products // (k * columns)
         try:
-            ms = min(cpu_loop.timed(*verify.inputs((m, n, n)), repeats=3))
+            ms = min(cpu_loop.timed(*verify.inputs((m, columns, k)), repeats=CPU_REPEATS))
         except cpu_loop.NoCompiler as problem:
             return Shown(pd.DataFrame(), f"nothing: {problem}")
-        rate = flops(m, n, n) / ms / 1e6
-        rows.append((f"{m} × {n} by {n} × {n}", 4 * n * n / MIB, ms, rate, 2 * rate))
-    columns = ["A by B", "B, MiB", "ms", "GFLOP/s", "GB/s of B"]
-    formats = {"B, MiB": ".3g", "ms": ".1f", "GFLOP/s": ".1f", "GB/s of B": ".1f"}
-    return Shown(pd.DataFrame(rows, columns=columns), "live, one thread of this machine's CPU, fastest of 3", formats)
+        rate = flops(m, columns, k) / ms / 1e6
+        rows.append((f"{m} × {k} by {k} × {columns}", 4 * k * columns / MIB, ms, rate, 2 * rate))
+    names = ["A by B", "B, MiB", "ms", "GFLOP/s", "GB/s of B"]
+    formats = {"B, MiB": "g", "ms": ".1f", "GFLOP/s": ".1f", "GB/s of B": ".1f"}
+    source = f"live, one thread of this machine's CPU, fastest of {CPU_REPEATS}"
+    return Shown(pd.DataFrame(rows, columns=names), source, formats)
 
 
 # ---- sweeps ----------------------------------------------------------------------------------------------------------
