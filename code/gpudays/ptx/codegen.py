@@ -78,6 +78,7 @@ class Generator:
 
     def __init__(self, plan: Plan, semantics):
         self.plan, self.semantics = plan, semantics
+        self.instruction: Instruction | None = None
         self.f = Function("i32 @warp(ptr %M, ptr %W)")
         self.code = Code(self.f)
         self.v = Values(self.f)
@@ -87,7 +88,6 @@ class Generator:
         self.env: dict[str, Value] = {}
         self.loaded: dict[str, Value] = {}
         self.active = ""
-        self.instruction: Instruction | None = None
         self.carry: Value | None = None
         self.read_somewhere: set[str] | None = None
 
@@ -147,7 +147,12 @@ class Generator:
         if block.end[0] == "barrier":
             self.instruction = block.end[1]
             self.semantics.arrive(self, block.end[1])
-        predicate = self.read(block.end[1]) if block.end[0] in ("branch", "switch") else None
+        self.instruction = block.end_instruction or self.instruction
+        predicate = None
+        if block.end[0] in ("branch", "switch"):
+            predicate = self.read(block.end[1])
+            if (predicate.element == "i1") != (block.end[0] == "branch"):
+                raise self.unsupported("a register of the wrong type")
         self.write_back(block)
         self.leave(n, block, predicate)
 
@@ -156,10 +161,15 @@ class Generator:
         handler = self.semantics.find(i)
         if handler is None:
             raise self.unsupported()
-        handler(self, i)
+        try:
+            handler(self, i)
+        except (AttributeError, AssertionError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise self.unsupported("its operands do not fit it") from error
 
     def unsupported(self, reason: str = "") -> UnsupportedInstruction:
         i = self.instruction
+        if i is None:
+            return UnsupportedInstruction(self.plan.kernel.name, 0, 0, reason)
         return UnsupportedInstruction(i.opcode, i.line, i.ptx_line, reason)
 
     # -- registers between blocks
@@ -335,7 +345,7 @@ class Generator:
         return self.v.cast(value, element)
 
     def _predicated(self, name: str, element: str, new: Value) -> Value:
-        condition = self.read(self.instruction.predicate)
+        condition = self.condition()
         old = self.fetch(name)
         if condition.scalar is not None and new.scalar is not None and old.scalar is not None:
             chosen = self.f.let(f"select i1 {condition.scalar}, {element} {new.scalar}, {element} {old.scalar}")
@@ -343,11 +353,18 @@ class Generator:
         mask = self.v.wide(condition)
         return Value(element, vector=self.blend(element, mask, self.v.wide(new), self.v.wide(old)))
 
+    def condition(self) -> Value:
+        """The current instruction's predicate."""
+        condition = self.read(self.instruction.predicate)
+        if condition.element != "i1":
+            raise self.unsupported("a predicate that is none")
+        return condition
+
     def mask(self) -> str:
         """The lanes in which the current instruction takes effect (i32)."""
         if self.instruction.predicate is None:
             return self.active
-        return self.f.let(f"and i32 {self.active}, {self.v.wide(self.read(self.instruction.predicate))}")
+        return self.f.let(f"and i32 {self.active}, {self.v.wide(self.condition())}")
 
     # -- memory
 

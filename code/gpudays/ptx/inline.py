@@ -124,10 +124,10 @@ class _Writer:
 
     def call(self, i: Instruction, chain: tuple[str, ...]) -> None:
         groups = [o for o in i.operands if isinstance(o, Group)]
-        target = next((o for o in i.operands if isinstance(o, Symbol)), None)
-        if target is None or isinstance(i.operands[0], Reg):
+        has_result = bool(i.operands) and isinstance(i.operands[0], Group)
+        target = i.operands[has_result] if len(i.operands) > has_result else None
+        if not isinstance(target, Symbol):
             raise UnsupportedInstruction(i.opcode, i.line, i.ptx_line, "a call through a pointer")
-        has_result = isinstance(i.operands[0], Group)
         results = groups[0].items if has_result else ()
         arguments = groups[has_result].items if len(groups) > has_result else ()
         after = f"after#{len(self.instructions)}#{self.copies}"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
+from gpudays.ptx.parser import PtxSyntaxError
+
 _lock = threading.Lock()
 _ready = False
 
@@ -47,8 +49,11 @@ def compile_ir(text: str, level: int = 1, effort: int = 2) -> Native:
     """Machine code for a module's text, which defines `@run`."""
     with _lock:
         machine = target_machine(effort)
-        module = llvm.parse_assembly(text)
-        module.verify()
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:  # operands of types that the routines did not expect
+            raise PtxSyntaxError(f"this PTX does not fit together: {str(error).strip()}") from error
         _optimise(module, machine, level)
         engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()

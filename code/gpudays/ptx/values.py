@@ -177,6 +177,8 @@ class Values:
         """The same bits as another LLVM type; integers are cut to a narrower one."""
         if value.element == element:
             return value
+        if "i1" in (value.element, element):
+            raise TypeError("a predicate where a number is wanted, or the other way round")
         have, want = BITS[value.element], BITS[element]
         if have == want:
             return self.apply(element, lambda up, x: up.cast("bitcast", value.element, x, element), value)
