@@ -23,7 +23,9 @@ def grade(
     day: Annotated[str, typer.Option(help="day16, day43 or day44")],
     output: Annotated[Path, typer.Option(help="the CSV; reports go into the folder of that name")] = Path("grades.csv"),
     scheduler: Annotated[str, typer.Option(help="a Dask scheduler, tcp://…, to use instead of this machine")] = "",
-    jobs: Annotated[int, typer.Option(help="checks at a time here (default: a core each, one with a GPU)")] = 0,
+    jobs: Annotated[
+        int, typer.Option(help="checks at a time here (default: a core each); they take turns on a GPU")
+    ] = 0,
     gpu: Annotated[bool | None, typer.Option(help="use a GPU (default: where there is one)")] = None,
 ) -> None:
     """Grade a class: a CSV with points for each stage, and for each student a report."""
@@ -74,7 +76,7 @@ def _executor(scheduler: str, jobs: int, gpu: bool | None) -> Iterator[tuple[Exe
     card = "" if gpu is False else _card_name()
     if gpu and not card:
         raise OSError(f"--gpu: {room.why_no_gpu()}")
-    with ThreadPoolExecutor(jobs or (1 if card else os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(jobs or min(8, os.cpu_count() or 1)) as pool:
         yield pool, card
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gpudays import compiler, exercise_patch, exercise_ratios, exercise_tricks, gpu, verify
+from gpudays import compiler, exercise_patch, exercise_ratios, exercise_tricks, gpu, turns, verify
 from gpudays.compiler import CompileError
 from gpudays.course import evidence as ev
 from gpudays.course.steps import Size, label
@@ -231,7 +231,8 @@ def _on_card(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
 
     sizes = attempt.exercise.sizes
     try:
-        report = verify.verify(run, sizes, kernel, attempt.seed)
+        with turns.turn():
+            report = verify.verify(run, sizes, kernel, attempt.seed)
     except (LaunchError, gpu.GpuFault) as problem:
         return [verify.Problem("wrong", kernel, sizes[0], str(problem))], ""
     return list(report.problems), f"{kernel}: right at {_sizes(sizes)} on the GPU"
@@ -386,7 +387,8 @@ def _order(name: str, attempt: Attempt) -> Stage:
         return Stage(name, NOT_GATED, (f"not gated: no GPU ({gpu.why_no_gpu()})",))
     sizes = dict.fromkeys(size for order in orders for size in (*order.gated, *order.reported))
     try:
-        times = {size: _times(attempt, size) for size in sizes}
+        with turns.turn():
+            times = {size: _times(attempt, size) for size in sizes}
     except (LaunchError, gpu.GpuFault) as problem:
         return Stage(name, FAILED, (str(problem),), "the tracer ran the same kernel in a sample only, or for less long")
     failures = [line for order in orders for size in sizes if (line := _gate(attempt, order, size, times[size]))]
