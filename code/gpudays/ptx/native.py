@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import threading
 from dataclasses import dataclass
 
@@ -50,7 +51,7 @@ def compile_ir(text: str, level: int = 1, effort: int = 2) -> Native:
     with _lock:
         machine = target_machine(effort)
         try:
-            module = llvm.parse_assembly(text)
+            module = llvm.parse_assembly(text, context=_context())
             module.verify()
         except RuntimeError as error:  # operands of types that the routines did not expect
             raise PtxSyntaxError(f"this PTX does not fit together: {str(error).strip()}") from error
@@ -58,6 +59,21 @@ def compile_ir(text: str, level: int = 1, effort: int = 2) -> Native:
         engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()
         return Native(engine, RUN(engine.get_function_address("run")))
+
+
+def _context():
+    """An LLVM context of our own, with untyped pointers, which LLVM 15 (llvmlite 0.44) must be asked for."""
+    if llvm.llvm_version_info[0] < 15:
+        raise ImportError("the tracer needs llvmlite 0.44 or newer: pip install -U llvmlite")
+    flags = sys.modules["llvmlite.binding.context"]
+    asked = getattr(flags, "opaque_pointers_enabled", None)
+    if asked is None:
+        return llvm.create_context()
+    flags.opaque_pointers_enabled = True
+    try:
+        return llvm.create_context()
+    finally:
+        flags.opaque_pointers_enabled = asked
 
 
 def _optimise(module, machine, level: int) -> None:
