@@ -9,12 +9,25 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from gpudays import exercise, ladder, ladder_figures, ladder_files, measurements, metrics, profiles, tables
+from gpudays import (
+    exercise,
+    gpu,
+    ladder,
+    ladder_figures,
+    ladder_files,
+    measurements,
+    metrics,
+    profiler,
+    profiles,
+    tables,
+)
 from gpudays.course import day44, tiles
 from gpudays.course.steps import DAY44
 from gpudays.kernels_in_pages import SECTION, kernel_text, page_text
+from gpudays.machine import Machine
 from gpudays.profiles import ProfileError
 from gpudays.ptx import model
+from gpudays.session import WrongAnswer
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / DAY44.page).read_text("utf-8")
@@ -243,3 +256,48 @@ def test_a_launch_counts_its_shared_stores(lab):
     table = lab.trace(SOURCE, 256).frame.set_index("step")
     assert table["store conflicts"][4] == 0 and table["store conflicts"][5] > 0
     assert model.SHARED_ST_CONFLICTS in set(lab.traced["metric"])
+
+
+# ---- on a card -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def on_a_card(monkeypatch) -> ladder.Ladder:
+    """A session on a card that computes with NumPy; every kernel takes 2 ms, cuBLAS 1 ms."""
+    card = gpu.Device("A Card", "sm_75", 40, 4 * 2**20, 2**34, "580.1", (13, 0))
+
+    def launch(source, name, grid, block, args, *rest):
+        a, b, c = args[:3]
+        c[...] = a @ b
+
+    monkeypatch.setattr(gpu, "device", lambda: card)
+    monkeypatch.setattr(gpu, "launch", launch)
+    monkeypatch.setattr(gpu, "time_cublas", lambda *size, **how: gpu.Timing((1.0, 1.0, 1.1)))
+    monkeypatch.setattr(gpu, "time_kernel", lambda *launch, **how: gpu.Timing((2.0, 1.9, 2.1)))
+    nothing = profiles.Figures(measurements.empty(), "no shipped figures")
+    refused = profiler.Permission(False, "permission", "counters refused")
+    return ladder.Ladder(Machine(card, "", refused, nothing, nothing))
+
+
+def test_on_a_card_the_ladder_is_live_and_in_fractions_of_one_run(on_a_card, capsys):
+    shown = on_a_card.race(SOURCE, [64])
+    assert shown.source == "live, A Card"
+    assert shown.frame["N = 64"].to_list() == [0.5] * 6 + [pytest.approx(2 * 64**3 / 1e9)]
+    on_a_card.count(SOURCE, [64])
+    assert "counters refused" in capsys.readouterr().out
+    assert on_a_card.verify(SOURCE, [17]).source == "live, A Card"
+
+
+def test_on_a_card_sweep_and_transplants_are_timed(on_a_card, monkeypatch):
+    monkeypatch.setattr(day44, "SWEEP", {"2×2": tiles.Tiles(32, 32, 16, 2, 2)})
+    shown = on_a_card.sweep(STEP4, 64)
+    assert shown.frame["of cuBLAS"].to_list() == [0.5] and "times live, A Card" in shown.source
+    assert opaque(ladder_figures.sweep(shown))
+    homes = on_a_card.transplanted(SOURCE, 64).frame
+    assert homes["row of"].to_list() == ["sm_75", "sm_90"] and homes["of cuBLAS, N = 64"].to_list() == [0.5, 0.5]
+
+
+def test_a_wrong_kernel_is_not_timed(on_a_card, monkeypatch):
+    monkeypatch.setattr(gpu, "launch", lambda *launch: launch[4][2].fill(0.0))
+    with pytest.raises(WrongAnswer, match="matmulStridedRows"):
+        on_a_card.race(SOURCE, [64])
