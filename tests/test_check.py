@@ -1,6 +1,7 @@
 """``gpudays check`` and the sandbox: verdicts, exit statuses, and hand-ins that would take the checker with them."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,9 @@ from gpudays.exercise_report import FAILED, NOT_RUN, PASSED, STAGES
 from gpudays.sandbox import Job, Sandbox
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests/submissions"))
+import made_up  # noqa: E402
+
 SOLUTION = ROOT / "code/day43-matmul-1/matmul_steps.cu"
 GIVEN = checking.given("day43")
 
@@ -59,6 +63,28 @@ def test_a_missing_file_is_a_verdict_and_a_missing_day_is_not(tmp_path):
 def test_day16_is_checked_too(sandbox):
     report = checking.check("day16", ROOT / "code/day16-tiled-matmul/matmul_tiled.cu", sandbox, on_gpu=False)
     assert report.passed, repr(report)
+
+
+def failed(sandbox: Sandbox, source: str):
+    report = sandbox.check(Job("day43", source, GIVEN, False))
+    return next(stage for stage in report.stages if stage.status == FAILED)
+
+
+def test_a_failure_names_the_line_to_look_at(sandbox):
+    line = GIVEN.splitlines().index("    if (row < n && col < n) c[row * n + col] = sum;") + 1
+    stage = failed(
+        sandbox,
+        made_up.changed(
+            GIVEN,
+            ("if (row < n && col < n) c[row * n + col] = sum", "if (row < n && col < n) c[row * n + col] = 2 * sum"),
+        ),
+    )
+    assert stage.name == "correct" and f"c is written here:\n{line:5d} |     if (row < n" in "\n".join(stage.seen)
+    copy = made_up.HEAD + made_up.STEP2 + made_up.AS_STEP3
+    line = max(n for n, text in enumerate(copy.splitlines(), 1) if "sum +=" in text)
+    stage = failed(sandbox, copy)
+    assert stage.name == "audit" and f"most requests are made here:\n{line:5d} |     for (size_t k" in stage.seen[0]
+    assert all(stage.hint for stage in (stage, failed(sandbox, GIVEN + "x")))
 
 
 # ---- the sandbox -----------------------------------------------------------------------------------------------------
@@ -110,6 +136,30 @@ def test_a_server_that_ends_is_told_and_started_again():
         box._started().kill()
         report = box.check(Job("day43", GIVEN, GIVEN, False))
         assert report.passed or "the process that checks ended" in report.stages[0].seen[0]
+
+
+TURN = """
+import sys, time
+from gpudays import turns
+turns.limit = int(sys.argv[1])
+with turns.turn():
+    print("in", flush=True)
+    time.sleep(float(sys.argv[2]))
+    print("out", flush=True)
+"""
+
+
+def test_checks_take_turns_on_a_card(tmp_path):
+    said = tmp_path / "said"
+    with said.open("w") as file:
+        taking = [subprocess.Popen([sys.executable, "-c", TURN, "60", "0.5"], stdout=file) for _ in range(3)]
+        assert [one.wait() for one in taking] == [0, 0, 0]
+    assert said.read_text().split() == ["in", "out"] * 3
+
+
+def test_a_turn_that_does_not_end_ends_its_process():
+    ran = subprocess.run([sys.executable, "-c", TURN, "1", "60"], capture_output=True, text=True, check=False)
+    assert ran.returncode == -signal.SIGALRM and ran.stdout == "in\n"
 
 
 def test_a_stopped_check_keeps_the_stages_before_it():

@@ -193,13 +193,16 @@ def _unsafe(name: str, attempt: Attempt, kernel: str, seen: str, kind: str) -> S
 
 def _told(source: str, findings: list[Finding]) -> str:
     """The first finding with the student's line, and how many others there are."""
-    first, lines = findings[0], source.splitlines()
+    first = findings[0]
     more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    shown = [
-        f"{n:5d} | {lines[n - 1]}" for n in dict.fromkeys((first.line, first.other_line or 0)) if 0 < n <= len(lines)
-    ]
     kind = "" if first.message.startswith(first.kind) else f"{first.kind}: "
-    return "\n".join([f"{kind}{first.message}{more}", *shown])
+    return "\n".join([f"{kind}{first.message}{more}", *_shown(source, first.line, first.other_line or 0)])
+
+
+def _shown(source: str, *numbers: int) -> list[str]:
+    """Lines of the source with their numbers, each once."""
+    lines = source.splitlines()
+    return [f"{n:5d} | {lines[n - 1]}" for n in dict.fromkeys(numbers) if 0 < n <= len(lines)]
 
 
 # ---- correct ---------------------------------------------------------------------------------------------------------
@@ -219,8 +222,14 @@ def _correct(name: str, attempt: Attempt) -> Stage:
                 return _unsafe(name, attempt, kernel, *caught.args)
             found, seen = problems, [*seen, line]
         if found:
-            return Stage(name, FAILED, tuple(map(str, found)), _hint_wrong(found[0]))
+            return Stage(name, FAILED, (*map(str, found), *_where_written(attempt, kernel)), _hint_wrong(found[0]))
     return Stage(name, PASSED, (*seen, f"and at {_sizes(attempt.small_sizes)} in the tracer"))
+
+
+def _where_written(attempt: Attempt, kernel: str) -> list[str]:
+    """The lines that write C: where to begin to look."""
+    lines = sorted({t.line for t in attempt.touched[kernel] if t.buffer == 2 and t.op != "ld"})
+    return ["\n".join(["c is written here:", *_shown(attempt.student.source, *lines)])] if lines else []
 
 
 def _on_card(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
@@ -333,7 +342,18 @@ def _loads(attempt: Attempt, kernel: str, size: Size, allowed: int) -> tuple[boo
     status = FAILED if failed else PASSED
     attempt.ratios.append(Ratio(exercise_ratios.loads(kernel, size), loads, f"at most {allowed}", status))
     line = f"{where} loads {loads:,.6g} floats per thread from global memory (at most {allowed})"
-    return failed, f"{line}. {_why_so_many(loads, total, size, attempt.exercise.untiled)}" if failed else line
+    if not failed:
+        return False, line
+    why = _why_so_many(loads, total, size, attempt.exercise.untiled)
+    return True, f"{line}. {why}{_most_of(attempt, kernel, GLOBAL_LD_REQUESTS, 'requests')}"
+
+
+def _most_of(attempt: Attempt, kernel: str, metric: str, what: str) -> str:
+    """The line that makes most of a metric, at the day's first size."""
+    rows = attempt.student.traced(kernel, attempt.exercise.sizes[0]).rows
+    most = max((row for row in rows if row[1] == metric and row[0]), key=lambda row: row[2], default=None)
+    shown = _shown(attempt.student.source, most[0]) if most else []
+    return "\n".join(["", f"most {what} are made here:", *shown]) if shown else ""
 
 
 def _counted(runs: Runs, kernel: str, size: Size, whole: bool) -> dict[str, float]:
@@ -360,8 +380,9 @@ def _fewer_sectors(attempt: Attempt, fewer: str, than: str, size: Size) -> list[
     fails = ours >= theirs and not attempt.on_gpu
     needs = f"below {theirs:.2f} of {than}" + (" (gated by time here)" if attempt.on_gpu else "")
     status = FAILED if fails else PASSED if ours < theirs else NOT_GATED
+    where = _most_of(attempt, fewer, GLOBAL_LD_SECTORS, "sectors") if fails else ""
     attempt.ratios.append(Ratio(exercise_ratios.sectors(fewer, size), ours, needs, status))
-    return [f"{fewer} costs {ours:.2f} sectors per request, {than} {theirs:.2f}: not coalesced"] if fails else []
+    return [f"{fewer} costs {ours:.2f} sectors per request, {than} {theirs:.2f}: not coalesced{where}"] if fails else []
 
 
 def _sectors(attempt: Attempt, kernel: str, size: Size) -> float:
