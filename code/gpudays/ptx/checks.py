@@ -343,7 +343,12 @@ class Access:
             self.remember(wanted[0])
             return 1
         good = np.array([h is not None for h in homes]) & aligned & self.active
-        self.copy(good, homes)
+        if self.site.op == "ld":  # a load that fails gives 0
+            self.o.m.memory[at.STAGE : at.STAGE_2] = 0
+        if self.site.op in ("ld", "st"):
+            self.copy(good, homes)
+        else:  # where some lanes of an atomic fail, none of them takes effect
+            self.o.m.memory[at.STAGE_2 : at.STAGE_2 + at.STAGE_ROW] = 0
         for lane in np.flatnonzero(self.active & ~good):
             if aligned[lane]:
                 self.outside(int(lane))
@@ -424,14 +429,6 @@ class Access:
             else:
                 memory[where] = rows[mine]
 
-    def rows(self, lane: int):
-        """The staging area's bytes for each component of a lane, with their place in the access."""
-        count = self.components()
-        part = self.width // count
-        stage = self.o.m.memory[at.STAGE : at.STAGE_2].reshape(4, at.STAGE_ROW)
-        for c in range(count):
-            yield stage[c, lane * part : (lane + 1) * part], slice(c * part, (c + 1) * part)
-
     def components(self) -> int:
         i = self.site.instruction
         if i.parts[0] == "cp":
@@ -454,7 +451,6 @@ class Access:
         return "reads" if self.site.op == "ld" else "writes"
 
     def misaligned(self, lane: int) -> None:
-        self.zero(lane)
         thread = self.warp * at.LANES + lane
         address = int(self.addresses[lane])
         self.o.report(
@@ -464,19 +460,12 @@ class Access:
         )  # fmt: skip
 
     def outside(self, lane: int) -> None:
-        self.zero(lane)
         thread = self.warp * at.LANES + lane
         address = int(self.addresses[lane])
         self.o.report(
             "out-of-bounds", self.site.instruction.line, thread,
             f"out-of-bounds: thread {self.o.thread(thread)} {self.verb()} {self.width} bytes at {self.where(address)}",
         )  # fmt: skip
-
-    def zero(self, lane: int) -> None:
-        """A load that fails gives 0."""
-        if self.site.op == "ld":
-            for row, _ in self.rows(lane):
-                row[:] = 0
 
     def meant(self, buffers: list[Buffer]) -> Buffer | None:
         """The only buffer that this instruction's address can have been computed from, if there is just one."""
