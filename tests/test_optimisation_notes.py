@@ -223,9 +223,11 @@ def test_coarsening_halves_what_it_says(card):
 def test_past_4_by_4_there_are_too_few_blocks(both):
     table = suite_sweeps.coarsening(both, bench_suite.runs_of(suite.SUITE)).frame.set_index("outputs")
     assert table["ms"].idxmin() == "4 × 4" and table["spilled, B"].eq(0).all()
-    assert table["instructions/FMA"].is_monotonic_decreasing and table["shared loads/FMA"].is_monotonic_decreasing
+    assert (
+        table["instructions per FMA"].is_monotonic_decreasing and table["shared loads per FMA"].is_monotonic_decreasing
+    )
     assert list(table["blocks"][-3:]) == [256, 128, 64] and both.sms == 132
-    assert table["GFLOP/s per SM at work"].idxmax() == "8 × 8"
+    assert table["GFLOP/s per busy SM"].idxmax() == "8 × 8"
     assert said("blocks / both.sms") == "(64, '48% of 132 multiprocessors have one')"
 
 

@@ -210,7 +210,7 @@ def coarsening(shown: Shown) -> Picture:
     axes[0].set(ylabel="registers per thread", title="")
     axes[0].margins(y=0.2)
     _finish(axes[0], f"{shown.source.split('; ')[0]}; above the bars: theoretical occupancy, or bytes spilled")
-    panels = (("GFLOP/s", "GFLOP/s of the card"), ("GFLOP/s per SM at work", "GFLOP/s per SM at work"))
+    panels = (("GFLOP/s", "GFLOP/s of the card"), ("GFLOP/s per busy SM", "GFLOP/s per busy SM"))
     for axis, (column, unit), (colour, marker, line) in zip(axes[1:], panels, MARKED, strict=False):
         axis.plot(at, table[column], color=colour, marker=marker, linestyle=line)
         axis.set(ylabel=unit, ylim=(0, 1.18 * table[column].max()))

@@ -118,11 +118,11 @@ def coarsening(both: Cards, runs: Runs, arch: str = "sm_90", traced_at: int = 25
              blocks, busy, ms, rate, rate / busy)
         )  # fmt: skip
     columns = [
-        "outputs", "registers", "spilled, B", "occupancy, %", "instructions/FMA", "shared loads/FMA", "blocks",
-        "SMs at work", "ms", "GFLOP/s", "GFLOP/s per SM at work",
+        "outputs", "registers", "spilled, B", "occupancy, %", "instructions per FMA", "shared loads per FMA", "blocks",
+        "busy SMs", "ms", "GFLOP/s", "GFLOP/s per busy SM",
     ]  # fmt: skip
-    formats = {"occupancy, %": ".0f", "instructions/FMA": ".2f", "shared loads/FMA": ".3f", "ms": ".4f"}
-    formats |= {"GFLOP/s": ",.0f", "GFLOP/s per SM at work": ".0f"}
+    formats = {"occupancy, %": ".0f", "instructions per FMA": ".2f", "shared loads per FMA": ".3f", "ms": ".4f"}
+    formats |= {"GFLOP/s": ",.0f", "GFLOP/s per busy SM": ".0f"}
     timed = both.ours.origin([step.kernel for step in suite.SUITE.sweep], [N], metrics.TIME) or "no times here"
     source = f"registers and spills compiled here for {arch}; PTX instructions and loads traced at {traced_at}; "
     note = f"N = {N} for blocks, SMs and times; the {both.ours.card} has {both.sms} SMs. Blocks and SMs: on paper."

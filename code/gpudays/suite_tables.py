@@ -126,7 +126,11 @@ def overview(both: Cards) -> Shown:
             row += [value(card, entry.kernel, n, metrics.TIME) for n in SIZES]
             row.append(value(card, suite.CUBLAS, N, metrics.TIME) / value(card, entry.kernel, N, metrics.TIME))
         rows.append(row)
-    names = [f"{card.card}: {what}" for card in both for what in (*(f"ms at {n}" for n in SIZES), f"of cuBLAS at {N}")]
+    names = [
+        f"{card.card.split()[-1]}, {what}"
+        for card in both
+        for what in (*(f"ms at {n}" for n in SIZES), f"of cuBLAS at {N}")
+    ]
     formats = {name: ".3f" if "cuBLAS" in name else ",.5g" for name in names}
     return Shown(
         pd.DataFrame(rows, columns=["kernel", *names]),

@@ -72,7 +72,9 @@ def _gain(
     before, after = evidence.values(kernels, N, metrics.TIME)
     figures = f"{gains[0]:.3g}×: {before:.4f} ms to {after:.4f} ms ({evidence.origin(kernels, (N,), metrics.TIME)})"
     sectors = evidence.gains(kernels, N, ev.SECTORS)
-    return decide(number, claim, holds(gains[0]), figures, f"sectors: {sectors[0]:.1f} times fewer" if sectors else "")
+    fewer = f"{sectors[0]:.1f}" if sectors else ""
+    reason = "as many sectors" if fewer == "1.0" else f"{fewer} times fewer sectors" if fewer else ""
+    return decide(number, claim, holds(gains[0]), figures, reason)
 
 
 def _cpu(predicted: Predictions, evidence: Evidence) -> Verdict:
