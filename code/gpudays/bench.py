@@ -148,10 +148,15 @@ def _cells(t: Timing) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def _load() -> str:
+    """How busy the machine was before: clock times on a busy one are too long."""
+    return f", load average {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
+
+
 def main() -> None:
     """Print the table, the machine it comes from, and one line that sums it up."""
     console = Console(width=110)
-    table = Table(title=f"The tracer on {platform.processor() or platform.machine()}, {os.cpu_count()} cores")
+    table = Table(title=f"The tracer on {platform.machine()}, {os.cpu_count()} cores{_load()}")
     for heading in ("kernel", "N", "first call s", "run s", "min–max", "M instr/s", "M instr per CPU s", "MB"):
         table.add_column(heading, justify="left" if heading == "kernel" else "right")
     timings: list[Timing] = []
