@@ -29,7 +29,7 @@ FEW = [student for student in CLASS if student.name in ("solution", "stub", "no-
 def graded(folder: Path, output: Path, jobs: int = 2, day: str = "day43", **options) -> list[grading.Graded]:
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            return grading.grade(folder, day, output, pool, options.pop("on_gpu", False), **options)
+            return grading.grade(folder, day, output, pool, **options)
         finally:
             grading.close_sandboxes()
 
@@ -135,6 +135,7 @@ def test_the_csv_and_the_reports(tmp_path):
     rows = {row["student"]: row for row in csv.DictReader((tmp_path / "grades.csv").open())}
     assert list(rows) == sorted(rows) and rows["solution"]["points"] == rows["solution"]["out_of"] == "85"
     assert rows["solution"]["order of speed"] == "" and rows["stub"]["points"] == "0"
+    assert {row["out_of"] for row in rows.values()} == {"85"}
     assert rows["no-first-barrier"]["stopped_at"] == "safe in the tracer" and "race" in rows["no-first-barrier"]["why"]
     page = (tmp_path / "grades/no-first-barrier.md").read_text()
     assert "| safe in the tracer | failed | 0 of 20 |" in page and "Hint: " in page and "speed-up" in page
@@ -149,7 +150,7 @@ def test_a_lost_check_is_a_row_and_is_tried_again(tmp_path):
 
     folder = made_up.write(tmp_path / "submissions", FEW[:1])
     with Lost(1) as pool:
-        rows = grading.grade(folder, "day43", tmp_path / "grades.csv", pool, False)
+        rows = grading.grade(folder, "day43", tmp_path / "grades.csv", pool)
     assert "the check was lost: ZeroDivisionError" in rows[0].report.stages[0].seen[0]
     assert graded(folder, tmp_path / "grades.csv", 1)[0].report.passed
 
@@ -181,7 +182,7 @@ def test_the_other_days_are_graded(tmp_path):
 def test_the_whole_class_on_a_card(tmp_path):
     folder = made_up.write(tmp_path / "submissions", CLASS)
     started = time.monotonic()
-    rows = {row.student: row for row in graded(folder, tmp_path / "grades.csv", 8, on_gpu=True, card="here")}
+    rows = {row.student: row for row in graded(folder, tmp_path / "grades.csv", 8, card="here")}
     print(f"\n{(time.monotonic() - started) / len(rows):.2f} s a hand-in on the card, 8 at a time")
     for student in CLASS:
         stage = stopped_at(rows[student.name])
@@ -203,6 +204,6 @@ def test_a_kernel_that_ruins_the_cards_context_ruins_no_one_elses(tmp_path):
     )
     faulty = made_up.one("a-fault", made_up.HEAD + made_up.STEP2 + far)
     folder = made_up.write(tmp_path / "submissions", [faulty, made_up.one("b-right", made_up.SOURCE)])
-    rows = graded(folder, tmp_path / "grades.csv", 1, on_gpu=True, card="here")
+    rows = graded(folder, tmp_path / "grades.csv", 1, card="here")
     assert stopped_at(rows[0]).name == "correct" and "outside its buffers" in stopped_at(rows[0]).seen[0]
     assert rows[1].report.passed

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from gpudays import exercise_report, kernels_in_pages, profiles
+from gpudays import exercise_report, gpu, kernels_in_pages, profiles
 from gpudays.compiler import KernelNotFound
 from gpudays.course.steps import DAYS
-from gpudays.exercise_gates import EXERCISES
+from gpudays.exercise_gates import EXERCISES, beyond
 from gpudays.exercise_report import STAGES, Report
 from gpudays.extract import Extracted, NothingToCheck, extract
 from gpudays.runs import ParameterError, Runs
@@ -44,8 +44,13 @@ def given(day: str) -> str:
     raise NoExercise(f"no program of the course has {asked.baseline}, which {day} is held against")
 
 
-def read(day: str, path: Path) -> Extracted | Report:
+def read(day: str, path: Path, on_gpu: bool = False) -> Extracted | Report:
     """The kernels of a hand-in, or the report that says why there are none.
+
+    Args:
+        day: "day43", …
+        path: a file or folder.
+        on_gpu: whether the check would use a GPU, which decides how many points there are.
 
     Raises:
         NoExercise: the day has no exercise.
@@ -55,10 +60,10 @@ def read(day: str, path: Path) -> Extracted | Report:
     try:
         return extract(path, EXERCISES[day].kernels)
     except NothingToCheck as problem:
-        return exercise_report.stopped(day, STAGES[0], str(problem))
+        why = str(problem)
     except RecursionError:
         why = f"{path.name}: nested too deeply to be read"
-        return exercise_report.stopped(day, STAGES[0], why)
+    return exercise_report.stopped(day, STAGES[0], why, beyond=beyond(EXERCISES[day], on_gpu))
 
 
 def check(
@@ -80,7 +85,8 @@ def check(
     Raises:
         NoExercise: the day has no exercise.
     """
-    found = read(day, path)
+    on_gpu = gpu.device() is not None if on_gpu is None else on_gpu
+    found = read(day, path, on_gpu)
     if isinstance(found, Report):
         return found
     report = sandbox.check(Job(day, found.source, given(day), on_gpu), begin)

@@ -41,7 +41,7 @@ def grade(
                 bars.update(bar, description=row.student, completed=done, total=total)
 
             with _executor(scheduler, jobs, gpu) as (executor, card):
-                rows = grading.grade(folder, day, output, executor, gpu, card, tell)
+                rows = grading.grade(folder, day, output, executor, card, tell)
     except (checking.NoExercise, NotADirectoryError, OSError) as problem:
         wrong.print(f"gpudays: {problem}", markup=False)
         raise typer.Exit(2) from problem

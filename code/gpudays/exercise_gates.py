@@ -63,6 +63,12 @@ class Exercise:
     wavefronts: Mapping[str, float] = field(default_factory=dict)
 
 
+def beyond(exercise: Exercise, on_gpu: bool) -> tuple[str, ...]:
+    """The stages that cannot be gated: the order of speed without a GPU, or on a day that asks for none."""
+    gated = on_gpu and any(order.gated for order in exercise.orders)
+    return () if gated else ("order of speed",)
+
+
 EXERCISES: dict[str, Exercise] = {
     "day16": Exercise(
         day=DAY16,

@@ -38,11 +38,19 @@ class Ratio:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """The whole check of one hand-in."""
+    """The whole check of one hand-in.
+
+    Attributes:
+        day: "day43", …
+        stages: in order.
+        ratios: all that the day asks for.
+        beyond: stages that the machine of the check cannot gate, whether the check came to them or not.
+    """
 
     day: str
     stages: tuple[Stage, ...]
     ratios: tuple[Ratio, ...] = ()
+    beyond: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -57,12 +65,7 @@ class Report:
     @property
     def out_of(self) -> int:
         """What could be had on this machine: a stage that it cannot gate gives no points and costs none."""
-        return sum(POINTS[stage.name] for stage in self.stages if stage.status != NOT_GATED)
-
-    @property
-    def score(self) -> float:
-        """The points in percent of what could be had."""
-        return round(100 * self.points / self.out_of, 1)
+        return sum(points for stage, points in POINTS.items() if stage not in self.beyond)
 
     def require(self, stage: str) -> None:
         """Nothing, if a stage has passed or this machine cannot gate it: what an autograder calls.
@@ -102,7 +105,7 @@ class Report:
             for s in self.stages
         ]
         ratios = [{"ratio": r.what, "value": r.value, "needs": r.needs, "status": r.status} for r in self.ratios]
-        points = {"points": self.points, "out_of": self.out_of}
+        points = {"points": self.points, "out_of": self.out_of, "not_gated": list(self.beyond)}
         return {"day": self.day, "passed": self.passed, **points, "stages": stages, "ratios": ratios}
 
     def as_markdown(self, title: str) -> str:
@@ -123,15 +126,15 @@ def from_dict(data: Mapping) -> Report:
     """The report that `Report.as_dict` wrote."""
     stages = tuple(Stage(s["stage"], s["status"], tuple(s["seen"]), s["hint"]) for s in data["stages"])
     ratios = tuple(Ratio(r["ratio"], r["value"], r["needs"], r["status"]) for r in data["ratios"])
-    return Report(data["day"], stages, ratios)
+    return Report(data["day"], stages, ratios, tuple(data["not_gated"]))
 
 
-def stopped(day: str, stage: str, why: str, hint: str = "") -> Report:
+def stopped(day: str, stage: str, why: str, hint: str = "", beyond: tuple[str, ...] = ()) -> Report:
     """The report of a check that ended in a stage without a verdict: those before it had passed."""
     at = STAGES.index(stage)
     before = [Stage(name, PASSED) for name in STAGES[:at]]
     after = [Stage(name, NOT_RUN, (f"because of: {stage}",)) for name in STAGES[at + 1 :]]
-    return Report(day, (*before, Stage(stage, FAILED, (why,), hint), *after))
+    return Report(day, (*before, Stage(stage, FAILED, (why,), hint), *after), beyond=beyond)
 
 
 def _number(value: float | None) -> str:

@@ -19,7 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from gpudays import checking, exercise_report, nvrtc
-from gpudays.exercise_report import FAILED, NOT_GATED, NOT_WRITTEN, STAGES, Report
+from gpudays.exercise_gates import EXERCISES, beyond
+from gpudays.exercise_report import FAILED, NOT_WRITTEN, STAGES, Report
 from gpudays.extract import KINDS
 from gpudays.sandbox import Job, Sandbox, Used
 
@@ -66,7 +67,6 @@ def grade(
     day: str,
     output: Path,
     executor: Executor,
-    on_gpu: bool | None = None,
     card: str = "",
     tell: Callable[[Graded, int, int], None] = lambda graded, done, total: None,
 ) -> list[Graded]:
@@ -77,8 +77,7 @@ def grade(
         day: "day43", …
         output: the CSV to write; reports go into the folder of the same name without ``.csv``.
         executor: where checks run: threads that each have a sandbox process, or a Dask cluster's.
-        on_gpu: use a GPU (None: where there is one).
-        card: the GPU's name, "" for none: a report of another machine is not taken over.
+        card: the GPU to use by its name, "" for none: a report of another machine is not taken over.
         tell: called after each student with the row, how many are done, and how many there are.
 
     Returns:
@@ -99,16 +98,16 @@ def grade(
                 rows[one.student] = kept
                 tell(kept, len(rows), len(everyone))
                 continue
-            read = checking.read(day, one.path)
+            read = checking.read(day, one.path, bool(card))
             if isinstance(read, Report):
                 rows[one.student] = _keep(reports, Graded(one.student, read, True), mark)
                 tell(rows[one.student], len(rows), len(everyone))
                 continue
             notes = [f"read from {read.where}", *read.notes]
-            pending[executor.submit(check_one, Job(day, read.source, given, on_gpu))] = one.student, mark, notes
+            pending[executor.submit(check_one, Job(day, read.source, given, bool(card)))] = one.student, mark, notes
         for done in as_completed(pending):
             student, mark, notes = pending.pop(done)
-            rows[student] = _keep(reports, *_result(done, day, student, mark, notes))
+            rows[student] = _keep(reports, *_result(done, Job(day, "", "", bool(card)), student, mark, notes))
             tell(rows[student], len(rows), len(everyone))
     finally:
         for left in pending:
@@ -118,13 +117,14 @@ def grade(
     return ordered
 
 
-def _result(done, day: str, student: str, mark: str, notes: list[str]) -> tuple[Graded, str]:
+def _result(done, job: Job, student: str, mark: str, notes: list[str]) -> tuple[Graded, str]:
     """What a job gave. One that was lost on its way is a row too, without a mark: the next run tries it again."""
     try:
         report, used = done.result()
     except Exception as problem:  # a lost worker raises what its cluster raises
         why = f"the check was lost: {type(problem).__name__}: {problem}"
-        return Graded(student, exercise_report.stopped(day, STAGES[0], why, "grade again"), True), ""
+        out_of_reach = beyond(EXERCISES[job.day], job.on_gpu)
+        return Graded(student, exercise_report.stopped(job.day, STAGES[0], why, "grade again", out_of_reach), True), ""
     return Graded(student, exercise_report.from_dict(report).noted(*notes), True, used), mark
 
 
@@ -212,7 +212,7 @@ def write_csv(output: Path, rows: list[Graded]) -> None:
 def _row(row: Graded) -> list[object]:
     report = row.report
     stop = next((s for s in report.stages if s.status in (FAILED, NOT_WRITTEN)), None)
-    points = ["" if stage.status == NOT_GATED else stage.points for stage in report.stages]
+    points = ["" if stage.name in report.beyond else stage.points for stage in report.stages]
     why = " ".join(stop.seen[0].split())[:200] if stop and stop.seen else ""
     verdict = "yes" if report.passed else "no"
     return [row.student, verdict, report.points, report.out_of, *points, stop.name if stop else "", why]

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpudays import exercise_report, turns
+from gpudays.exercise_gates import EXERCISES, beyond
 from gpudays.exercise_report import STAGES, Report
 
 SECONDS = 120.0
@@ -30,12 +31,12 @@ MEMORY_BYTES = 1 << 30  # on top of what is imported; a GPU's driver maps far mo
 
 @dataclass(frozen=True)
 class Job:
-    """One check: the day, the hand-in's kernels, the page's own, whether to use the GPU (None: if there is one)."""
+    """One check: the day, the hand-in's kernels, the page's own, whether to use the GPU."""
 
     day: str
     source: str
     baseline: str
-    on_gpu: bool | None = None
+    on_gpu: bool = False
     seconds: float = SECONDS
     memory_bytes: int = MEMORY_BYTES
 
@@ -74,6 +75,7 @@ class Sandbox:
             begin: called with each stage's name as it begins.
         """
         server, stage, report = self._started(), STAGES[0], None
+        out_of_reach = beyond(EXERCISES[job.day], job.on_gpu)
         self.used = Used()
         try:
             server.stdin.write(json.dumps(job.__dict__) + "\n")
@@ -86,7 +88,7 @@ class Sandbox:
                 elif "report" in answer:
                     report = exercise_report.from_dict(answer["report"])
                 elif "stopped" in answer:
-                    report = exercise_report.stopped(job.day, stage, answer["stopped"])
+                    report = exercise_report.stopped(job.day, stage, answer["stopped"], beyond=out_of_reach)
                 else:
                     self.used = Used(**answer["used"])
                     return report
@@ -94,7 +96,7 @@ class Sandbox:
             pass
         why = f"the process that checks ended: {self._last_words()}"
         self.close()
-        return exercise_report.stopped(job.day, stage, why)
+        return exercise_report.stopped(job.day, stage, why, beyond=out_of_reach)
 
     def close(self) -> None:
         """End the server; a child that is still at work ends with it."""
