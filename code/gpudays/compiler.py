@@ -172,7 +172,9 @@ def _not_found(name: str, plain: list[KernelSignature], kernels: list[KernelSign
 @lru_cache(maxsize=256)
 def _resources(program: Program, arch: str) -> tuple[tuple[str, Resources], ...]:
     real = _virtual(arch).replace("compute", "sm")
-    done = nvrtc.run(program.source, real, ("--ptxas-options=-v", *program.options), program.names)
+    # NVRTC 13 keeps what it compiled, and a second compilation of the same source then has an empty report.
+    fresh = ("--no-cache",) if nvrtc.version() >= (12, 9) else ()
+    done = nvrtc.run(program.source, real, ("--ptxas-options=-v", *fresh, *program.options), program.names)
     if not done.ok:
         raise _error(program.source, done.log)
     by_entry = parse_ptxas(done.log)

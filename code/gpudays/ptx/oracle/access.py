@@ -182,7 +182,7 @@ class MemoryPort:
             return
         addresses = touch.addresses[touch.lanes.any(axis=1)]
         line, op, width, counts = touch.instruction.line, touch.op, touch.width, self.ex.counts
-        if touch.space == "shared" and op in ("ld", "st"):
+        if touch.space == "shared" and op in ("ld", "st") and touch.instruction.parts[0] != "cp":
             requests, waves, conflicts = {
                 "ld": (m.SHARED_LD_REQUESTS, m.SHARED_LD_WAVEFRONTS, m.SHARED_LD_CONFLICTS),
                 "st": (m.SHARED_ST_REQUESTS, m.SHARED_ST_WAVEFRONTS, m.SHARED_ST_CONFLICTS),
