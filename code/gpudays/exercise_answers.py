@@ -80,6 +80,7 @@ def _on_card(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
         attempt.student.launch(kernel, a, b, c, size)
 
     sizes = attempt.exercise.sizes
+    attempt.student.step_on_card(kernel)  # finds the card: what takes long is done before the turn begins
     try:
         with turns.turn():
             report = verify.verify(run, sizes, kernel, attempt.seed)

@@ -4,7 +4,7 @@ A server process (``python -m gpudays.sandbox``) has everything imported and the
 job it forks a child, which checks one hand-in and ends. Whatever happens to the child — a crash, an endless loop, a
 fault that makes the GPU unusable for its process — ends with it. The server itself never touches a GPU. Jobs go in and
 answers come out as lines of JSON: {"stage": …} as each begins, {"report": …} or {"stopped": …}, and at last
-{"used": …}.
+{"used": …}. Where a system cannot fork (Windows) the server itself checks, without limits.
 """
 
 from __future__ import annotations
