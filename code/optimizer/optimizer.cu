@@ -376,7 +376,12 @@ Options parse(int argc, char** argv) {
         else usageError("optimizer: cannot use '" + argument + "'", USAGE);
     }
     if (!chosen.empty()) options.variants = chosen;
-    if (sweep) options.variants.insert(options.variants.end(), COARSENING_SWEEP.begin(), COARSENING_SWEEP.end());
+    for (const Variant& shape : COARSENING_SWEEP) {  // 2 × 2 is kernel 4, and may be there already
+        const auto same = [&](const Variant& other) { return std::string(other.name) == shape.name; };
+        if (sweep && std::none_of(options.variants.begin(), options.variants.end(), same)) {
+            options.variants.push_back(shape);
+        }
+    }
     requireLaunchable(options.size, TILE, USAGE);
     return options;
 }
