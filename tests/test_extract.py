@@ -1,12 +1,13 @@
 """Extraction: kernels from programs, notebooks, zips and folders, each line where the student wrote it."""
 
 import json
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from gpudays import compiler, cuda_syntax
+from gpudays import checking, compiler, cuda_syntax
 from gpudays.course.steps import DAYS
 from gpudays.extract import NothingToCheck, extract
 
@@ -148,6 +149,14 @@ def test_a_program_without_kernels_is_told_so(tmp_path):
         extract(path, ["matmulTiled"])
     with pytest.raises(NothingToCheck, match="no such file"):
         extract(tmp_path / "absent.cu", ["matmulTiled"])
+
+
+def test_a_missing_parser_is_told(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tree_sitter_cuda", None)
+    cuda_syntax._parser.cache_clear()
+    (tmp_path / "my.cu").write_text(KERNEL)
+    with pytest.raises(checking.NoExercise, match="pip install tree-sitter tree-sitter-cuda"):
+        checking.read("day43", tmp_path / "my.cu")
 
 
 # ---- notebooks, zips, folders ----------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def pytest_in(folder: Path) -> tuple[int, dict[str, int]]:
 def test_every_check_fails_on_the_stub_and_passes_on_the_solution(folders, day, tmp_path):
     folder = Path(shutil.copytree(folders[day], tmp_path / day))
     assert pytest_in(folder) == (1, {"failed": len(STAGES)})
-    (folder / handout.program_name(day)).write_text(solution(day))
+    (folder / checking.program_name(day)).write_text(solution(day))
     status, counts = pytest_in(folder)
     assert status == 0 and "failed" not in counts and sum(counts.values()) == len(STAGES), counts
 

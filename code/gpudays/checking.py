@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from gpudays import exercise_report, gpu, kernels_in_pages, profiles
+from gpudays import cuda_syntax, exercise_report, gpu, kernels_in_pages, profiles
 from gpudays.compiler import KernelNotFound
 from gpudays.course.steps import DAYS
 from gpudays.exercise_gates import EXERCISES, beyond
@@ -15,9 +15,17 @@ from gpudays.extract import Extracted, NothingToCheck, extract
 from gpudays.runs import ParameterError, Runs
 from gpudays.sandbox import Job, Sandbox
 
+SENTENCE = "sentence.txt"  # where a student writes which step they would have skipped
+
 
 class NoExercise(LookupError):
-    """A day without an exercise, or a course without the day's program; the message says what there is."""
+    """What a check needs is not here: the day's exercise, its program, or the parser; the message says what to do."""
+
+
+def program_name(day: str) -> str:
+    """The file that students write and hand in."""
+    exercise = EXERCISES[day]
+    return Path(exercise.day.program).name if DAYS.get(day) is exercise.day else "my_steps.cu"
 
 
 @lru_cache(maxsize=8)
@@ -53,12 +61,14 @@ def read(day: str, path: Path, on_gpu: bool = False) -> Extracted | Report:
         on_gpu: whether the check would use a GPU, which decides how many points there are.
 
     Raises:
-        NoExercise: the day has no exercise.
+        NoExercise: the day has no exercise, or tree-sitter is not installed.
     """
     if day not in EXERCISES:
         raise NoExercise(f"{day} has no exercise: there is one for {', '.join(EXERCISES)}")
     try:
         return extract(path, EXERCISES[day].kernels)
+    except cuda_syntax.MissingParser as problem:
+        raise NoExercise(str(problem)) from problem
     except NothingToCheck as problem:
         why = str(problem)
     except RecursionError:

@@ -27,6 +27,10 @@ class NotCuda(ValueError):
     """Text in which no kernel can be told from the rest; the message says what was looked for."""
 
 
+class MissingParser(RuntimeError):
+    """tree-sitter or its CUDA grammar is not installed."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """A launch in host code: the kernel as it is named there ("matmulTiled<16>"), grid and block as text, the line."""
@@ -145,9 +149,12 @@ def _comments_above(before: list, node) -> Iterator:
 
 @lru_cache(maxsize=1)
 def _parser():
-    import tree_sitter
-    import tree_sitter_cuda
-
+    try:
+        import tree_sitter
+        import tree_sitter_cuda
+    except ImportError as problem:
+        what = "reading a whole program needs tree-sitter's CUDA grammar: python -m pip install tree-sitter tree-sitter-cuda"
+        raise MissingParser(what) from problem
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 

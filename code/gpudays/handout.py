@@ -16,6 +16,7 @@ from jupytext.config import load_jupytext_configuration_file
 from nbformat import NotebookNode
 
 from gpudays import checking, cuda_syntax, first_cell, notebooks
+from gpudays.checking import SENTENCE, program_name
 from gpudays.course.steps import DAYS
 from gpudays.exercise_gates import EXERCISES
 from gpudays.exercise_report import POINTS
@@ -23,17 +24,10 @@ from gpudays.exercise_report import POINTS
 SOLUTION = re.compile(r"<details>\s*<summary>Solution</summary>.*?</details>\n*", re.DOTALL)
 STUDENT = re.compile(r'^student = r"""\n(.*?)"""$', re.DOTALL | re.MULTILINE)
 STUB = "    // Your code."
-SENTENCE = "sentence.txt"
 
 
 class HandoutError(RuntimeError):
     """A page or program that no handout can be made of; the message names it and what is missing."""
-
-
-def program_name(day: str) -> str:
-    """The file that students write and hand in."""
-    exercise = EXERCISES[day]
-    return Path(exercise.day.program).name if DAYS.get(day) is exercise.day else "my_steps.cu"
 
 
 def write(root: Path, day: str, out: Path) -> list[Path]:

@@ -9,6 +9,7 @@ answers come out as lines of JSON: {"stage": …} as each begins, {"report": …
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -101,7 +102,8 @@ class Sandbox:
     def close(self) -> None:
         """End the server; a child that is still at work ends with it."""
         if self._server is not None:
-            self._server.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                self._server.stdin.close()
             try:
                 self._server.wait(5)
             except subprocess.TimeoutExpired:

@@ -16,11 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from gpudays import checking, gpu, measurements, profiles
+from gpudays.checking import SENTENCE, program_name
 from gpudays.course.steps import Size, label
 from gpudays.exercise_gates import EXERCISES, Exercise
 from gpudays.exercise_report import Report
 from gpudays.extract import Extracted
-from gpudays.handout import SENTENCE, program_name
 from gpudays.metrics import TIME
 from gpudays.ptx.model import GLOBAL_LD_REQUESTS, GLOBAL_LD_SECTORS, LaunchError
 from gpudays.runs import Runs
