@@ -153,8 +153,8 @@ def _parser():
         import tree_sitter
         import tree_sitter_cuda
     except ImportError as problem:
-        what = "reading a whole program needs tree-sitter's CUDA grammar: python -m pip install tree-sitter tree-sitter-cuda"
-        raise MissingParser(what) from problem
+        remedy = "python -m pip install tree-sitter tree-sitter-cuda"
+        raise MissingParser(f"reading a hand-in needs tree-sitter's CUDA grammar: {remedy}") from problem
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
 
