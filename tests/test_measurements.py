@@ -110,3 +110,14 @@ def test_equal_rows_count_once():
 def test_sizes_may_be_rectangles():
     rectangle = measurements.table("k", "35x79x19", {LOADS: 3}, "traced")
     assert measurements.value(measurements.concat([rectangle, sample()]), "k", "35x79x19", LOADS) == 3
+
+
+def test_sectors_that_are_not_counted_by_instruction_are_taken_from_the_unit():
+    """cp.async, of which an H200 counts the requests and the unit's sectors, and none by instruction."""
+    counts = {
+        model.GLOBAL_LD_REQUESTS: 196608,
+        model.GLOBAL_LD_SECTORS: 1572864,
+        metrics.by_instruction("global", "ld"): 0,
+    }
+    found = measurements.with_derived(measurements.table("k", 1024, counts, "shipped", "NVIDIA H200"))
+    assert measurements.value(found, "k", 1024, metrics.SECTORS_PER_REQUEST) == 8

@@ -46,8 +46,9 @@ def test_global_requests_and_sectors_are_those_of_the_card(day, path):
             assert exported[step.kernel, metric] == traced.get(metric, 0), (step.kernel, metric)
         for unit, exact in SECTORS.items():
             assert exported[step.kernel, unit] == pytest.approx(traced[unit], rel=WANDERS), (step.kernel, unit)
-            if (step.kernel, exact) in exported:
-                assert exported[step.kernel, exact] == traced[unit], (step.kernel, exact)
+            by_instruction = exported.get((step.kernel, exact), 0)  # which leaves out what cp.async copies
+            if by_instruction:
+                assert by_instruction == traced[unit], (step.kernel, exact)
 
 
 @pytest.mark.parametrize(("day", "path"), EXPORTS or [(None, None)])

@@ -102,7 +102,9 @@ def with_derived(measured: pd.DataFrame) -> pd.DataFrame:
     for name, first, second, combine in _DERIVED:
         one, other = (measured[measured["metric"].eq(m)].set_index(_KEYS)["value"] for m in (first, second))
         for key, figure in combine(one, other).dropna().items():
-            if (name, *key) not in have:
+            # No request touches no sector: counters by instruction leave cp.async out, and the unit's own count it.
+            counted = combine is operator.add or figure > 0
+            if counted and (name, *key) not in have:
                 have.add((name, *key))
                 kernel, n, source, card = key
                 added.append(table(kernel, n, {name: figure}, source, card))
