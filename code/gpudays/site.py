@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpudays import notebooks
-
 # What a page's outputs depend on besides its own cells, and what the site depends on besides those.
 INPUTS = ("code", "content", "requirements.txt")
 PAGES = ("book", "_config.yml", "_toc.yml")
@@ -100,6 +98,8 @@ def execute_ahead(root: Path, cache_folder: Path) -> None:
 
 def pages_of_site(root: Path) -> list[Path]:
     """The pages with code that the table of contents names."""
+    from gpudays import notebooks  # not at the top: an unchanged site is told without loading Jupyter's tools
+
     contents = (root / "_toc.yml").read_text("utf-8").split()
     return [page for page in notebooks.pages(root) if page.relative_to(root).with_suffix("").as_posix() in contents]
 
