@@ -286,14 +286,6 @@ def test_the_paragraph_on_the_fast_path_follows_the_times(both, times, verdict):
     assert verdict in suite_tables.fast_path(made).replace("\n", " ")
 
 
-def test_the_fast_path_loads_its_float4s_and_nothing_else():
-    """No address is selected between a matrix and a constant of zeros: a lane that is outside loads nothing."""
-    ptx = bench_suite.runs_of(suite.SUITE).program.ptx
-    fast = ptx.split(f".entry {FAST}(")[1].split(".entry ")[0]
-    assert len(re.findall(r"ld\.global\S*\.v4", fast)) == len(re.findall(r"ld\.global", fast)) == 2
-    assert not re.search(r"selp\.\w64", fast)
-
-
 def test_a_wrong_kernel_is_not_called_right():
     source = kernels_in_pages.page_text(PAGE).replace(
         "sum += tileA[threadIdx.y][i] *", "sum -= tileA[threadIdx.y][i] *"
