@@ -54,6 +54,15 @@ def test_an_importable_cupy_without_nvrtc_is_kept(monkeypatch, cupy_13, wanted):
     assert first_cell.cuda_wanted() == wanted
 
 
+@pytest.mark.parametrize(
+    ("found", "old"),
+    [("0.43.0", True), ("0.44.0", False), ("0.50.0rc1", False), ("1.0", False), ("0.44.0+cu12", False)],
+)
+def test_what_is_too_old_is_brought_up(monkeypatch, found, old):
+    monkeypatch.setattr(first_cell.importlib.metadata, "version", lambda name: found)
+    assert first_cell._too_old("llvmlite>=0.44") is old
+
+
 def test_macos_is_told_where_to_go(monkeypatch):
     monkeypatch.setattr(first_cell, "_importable", lambda module: False)
     monkeypatch.setattr(sys, "platform", "darwin")

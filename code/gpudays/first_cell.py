@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,12 +44,12 @@ course = pathlib.Path(importlib.util.find_spec("gpudays").origin).parent
 installed = runpy.run_path(str(course / "first_cell.py"))["install_missing"]()
 """
 
-# Module -> requirement, the same as pyproject.toml's (a test compares them). What is importable is left as it is.
+# Module -> requirement, the same as pyproject.toml's (a test compares them). What is there and new enough is left alone.
 REQUIREMENTS = {
     "numpy": "numpy>=1.26",
     "pandas": "pandas>=2.2",
     "matplotlib": "matplotlib>=3.8",
-    "llvmlite": "llvmlite>=0.43",
+    "llvmlite": "llvmlite>=0.44",
     "typer": "typer>=0.12",
     "rich": "rich>=13",
     "ipywidgets": "ipywidgets>=7.7",
@@ -74,7 +75,7 @@ def install_missing() -> list[str]:
     Raises:
         RuntimeError: no CUDA compiler exists for this system, or pip failed (its last lines are in the message).
     """
-    wanted = [requirement for module, requirement in REQUIREMENTS.items() if not _importable(module)]
+    wanted = [needed for module, needed in REQUIREMENTS.items() if not _importable(module) or _too_old(needed)]
     wanted += cuda_wanted()
     if wanted:
         print("Installing", ", ".join(wanted), "…", flush=True)
@@ -122,6 +123,20 @@ def _installed(distribution: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
+
+
+def _too_old(requirement: str) -> bool:
+    """Whether what is installed is older than ``name>=version`` asks for; no, where no version is recorded."""
+    name, _, least = requirement.partition(">=")
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return _numbers(found) < _numbers(least)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3]]
 
 
 def _pip(requirements: list[str]) -> None:
