@@ -44,7 +44,7 @@ course = pathlib.Path(importlib.util.find_spec("gpudays").origin).parent
 installed = runpy.run_path(str(course / "first_cell.py"))["install_missing"]()
 """
 
-# Module -> requirement, the same as pyproject.toml's (a test compares them). What is there and new enough is left alone.
+# Module -> requirement, as in pyproject.toml (a test compares them). What is there and new enough is left alone.
 REQUIREMENTS = {
     "numpy": "numpy>=1.26",
     "pandas": "pandas>=2.2",
