@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -151,6 +152,21 @@ def test_a_large_report_is_written_again_without_the_source(host):
     place = root / "content" / "profiles" / "optimizing-matmul-1"
     assert (place / "optimizing-matmul-1-512.ncu-rep").stat().st_size < capture.LARGEST_REPORT
     assert "at 512 a report with the source and 6 sections has" in (place / "evidence.md").read_text()
+
+
+def test_a_timeline_holds_nothing_of_the_environment_or_of_the_checkout(host, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "hunter2")
+    root = host()
+    nsys = Path(shutil.which("nsys"))
+    nsys.write_text(
+        nsys.read_text().replace(
+            'write_text("timeline")', "write_text(repr((dict(os.environ), os.getcwd(), sys.argv)))"
+        )
+    )
+    nsys.write_text(nsys.read_text().replace("import ", "import os, ", 1))
+    assert capture.capture(PLAN, root) == []
+    text = (root / "content/profiles/optimizing-matmul-1/optimizing-matmul-1.nsys-rep").read_text()
+    assert "hunter2" not in text and str(root / "content") not in text and "optimizing-matmul-1" in text
 
 
 def test_a_timeline_that_stops_halfway_says_why_and_leaves_nothing(host):

@@ -22,6 +22,7 @@ from pathlib import Path
 from gpudays import gpu, metrics, ncu_csv, profiler, profiles
 
 LARGEST_REPORT = 1_000_000  # bytes; a repository is no place for more
+BARE = ("PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")  # what a report may hold of the environment
 TIME_LIMIT = 300  # seconds for one command
 SECTIONS = (
     "SpeedOfLight", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats", "ComputeWorkloadAnalysis",
@@ -123,19 +124,25 @@ class Run:
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def execute(self, command: Sequence[str], shown: bool = True) -> str:
+    def execute(self, command: Sequence[str], shown: bool = True, bare: bool = False) -> str:
         """Run a command in the checkout; returns what it wrote.
+
+        Args:
+            command: what to run.
+            shown: whether it stands in the evidence.
+            bare: run it in the build folder with hardly any environment, for tools that write both into their report.
 
         Raises:
             StepFailed: it is not there, fails or takes too long.
         """
         if shown:
             self.commands.append(self.readable(command))
-        environment = {**os.environ, "LC_ALL": "C"}
+        kept = {name: os.environ[name] for name in BARE if name in os.environ} if bare else os.environ
+        environment = {**kept, "LC_ALL": "C"}
         try:
             ran = subprocess.run(
-                list(command), cwd=self.root, env=environment, capture_output=True, text=True, timeout=TIME_LIMIT,
-                errors="replace", check=False,
+                list(command), cwd=self.build if bare else self.root, env=environment, capture_output=True, text=True,
+                timeout=TIME_LIMIT, errors="replace", check=False,
             )  # fmt: skip
         except (OSError, subprocess.TimeoutExpired) as problem:
             raise StepFailed(f"{self.readable(command)}: {problem}") from problem
@@ -309,16 +316,15 @@ def _timeline(run: Run) -> None:
     if nsys is None:
         raise StepFailed("no nsys on the PATH or inside Nsight Compute; name it with --nsys")
     report = run.file(".nsys-rep")
+    written = run.build / report.name
     program = [str(run.build / run.plan.program), *run.plan.sizes[0][1]]
-    trace = ["-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", str(report.with_suffix(""))]
+    trace = ["-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", str(written.with_suffix(""))]
     report.unlink(missing_ok=True)
-    try:
-        run.execute([nsys, "profile", *trace, *program])
-    finally:
-        unfinished = report.with_suffix(".qdstrm")
-        stopped = unfinished.exists()
-        unfinished.unlink(missing_ok=True)
-    if not report.exists():
+    run.execute([nsys, "profile", *trace, *program], bare=True)
+    stopped = written.with_suffix(".qdstrm").exists()
+    if written.exists():
+        shutil.move(written, report)
+    else:
         why = "it stopped at a .qdstrm: its importer lacks a library such as libdw.so.1" if stopped else "no report"
         raise StepFailed(f"nsys: {why}")
 
