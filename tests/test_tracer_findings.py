@@ -372,3 +372,13 @@ def test_a_trap_and_a_failed_assertion_are_errors_with_their_line():
         gpudays.trace(WRONG, "traps", 1, 32, [np.zeros(32, np.int32)])
     with pytest.raises(model.KernelTrap, match=r"o\[threadIdx\.x\] < 5"):
         gpudays.trace(WRONG, "asserts", 1, 32, [np.arange(32, dtype=np.int32)])
+
+
+def test_buffers_too_large_to_be_watched_for_races_are_told():
+    source = 'extern "C" __global__ void f(float* y) { y[blockIdx.x * 32 + threadIdx.x] = 1.0f; }'
+    small = gpudays.trace(source, "f", 1, 32, [np.zeros(64, np.float32)])
+    large = gpudays.trace(source, "f", 1, 32, [np.zeros(10 << 20, np.float32)])
+    assert not small.notes
+    assert large.notes == [
+        "global memory was not watched for races: the kernel writes 40 MiB, and records are kept of 32 at most"
+    ]

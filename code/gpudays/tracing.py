@@ -94,7 +94,7 @@ def trace(
     done = engine.execute(
         program.ptx, signature.mangled, grid, block, args, shared_bytes, blocks, budget, check_races, names
     )
-    notes = [signature.note] if signature.note else []
+    notes = [*([signature.note] if signature.note else []), *done.notes]
     if done.blocks_run < done.blocks_total:
         notes.append(f"{done.blocks_run} of {done.blocks_total} blocks were run: counts and results are of those")
     if done.stopped:

@@ -220,7 +220,7 @@ def summarise(kernel: CompiledKernel, outcome: Outcome, grid, block) -> Result:
     total[model.STORES_PER_THREAD] = per_thread(stored, launched)
     return Result(
         rows, total, outcome.findings, outcome.blocks_run, int(np.prod(grid, dtype=np.int64)), warp_total,
-        outcome.seconds, outcome.printed, outcome.stopped, touched=outcome.touched,
+        outcome.seconds, outcome.printed, outcome.stopped, outcome.notes, outcome.touched,
     )  # fmt: skip
 
 

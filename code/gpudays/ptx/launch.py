@@ -50,6 +50,7 @@ class Outcome:
     printed: str = ""
     stopped: bool = False
     touched: list[Touch] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -71,7 +72,13 @@ class Launch:
         """Run the blocks and write the arrays back. Raises what a callback raised."""
         started = time.perf_counter()
         params = self._bind()
-        if sum(b.high - b.low for b in self.buffers if b.watched) > WATCH_LIMIT:
+        watched = sum(b.high - b.low for b in self.buffers if b.watched)
+        notes = []
+        if watched > WATCH_LIMIT:
+            notes.append(
+                f"global memory was not watched for races: the kernel writes {watched >> 20} MiB, and records are kept "
+                f"of {WATCH_LIMIT >> 20} at most"
+            )
             for b in self.buffers:
                 b.watched = False
         order = self.blocks if self.blocks is not None else np.arange(int(np.prod(self.grid, dtype=np.int64)))
@@ -81,7 +88,9 @@ class Launch:
             if machine.observer.error is not None:
                 raise machine.observer.error
         self._write_back()
-        return self._gather(machines, len(order), time.perf_counter() - started)
+        outcome = self._gather(machines, time.perf_counter() - started)
+        outcome.notes += notes
+        return outcome
 
     def _run_on(self, order: np.ndarray, params: np.ndarray, threads: int) -> list[Machine]:
         """Run the blocks on so many OS threads. Where blocks of different threads race, the findings and results are
@@ -155,7 +164,7 @@ class Launch:
 
     # -- results
 
-    def _gather(self, machines: list[Machine], blocks: int, seconds: float) -> Outcome:
+    def _gather(self, machines: list[Machine], seconds: float) -> Outcome:
         sites = sum(m.site_counts() for m in machines)
         counts = sum(m.block_counts for m in machines)
         findings = _merge([f for m in machines for f in m.observer.findings()])
