@@ -265,7 +265,7 @@ def test_prmt(engine):
 ORDERED = ["eq", "ne", "lt", "le", "gt", "ge"]
 
 
-def tests_of(kind: str) -> list[str]:
+def applicable(kind: str) -> list[str]:
     if kind in FLOATS:
         return [*ORDERED, *(f"{t}u" for t in ORDERED), "num", "nan"]
     return {"b": ["eq", "ne"], "u": [*ORDERED, "lo", "ls", "hi", "hs"], "s": ORDERED}[kind[0]]
@@ -278,7 +278,7 @@ def test_setp(engine, kind):
     plain = kind.replace("b", "u")
     cases = {
         Case(f"setp.{t}.{kind}", ("pred",)): lambda a, b, t=t: int(ref.compare(t, plain, frozenset(), a, b))
-        for t in tests_of(kind)
+        for t in applicable(kind)
     }
     if kind == "f32":
         flush = functools.partial(ref.compare, "gt", kind, frozenset({"ftz"}))

@@ -6,6 +6,8 @@ elsewhere; the ratio to the simulator is of one tiled kernel at N = 64 in the sa
 
 from __future__ import annotations
 
+import argparse
+import csv
 import os
 import platform
 import statistics
@@ -153,10 +155,32 @@ def _load() -> str:
     return f", load average {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""
 
 
-def main() -> None:
+def machine() -> str:
+    """The processor and its number of cores, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    models = [line for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    name = models[0].split(":", 1)[1].strip() if models else platform.processor() or platform.machine()
+    return f"{name}, {platform.machine()}, {os.cpu_count()} cores"
+
+
+def write(timings: list[Timing], ratio: float | None, path: Path) -> None:
+    """The rows as CSV, with the machine that they come from; `ratio` to Numba's simulator stands in each."""
+    columns = ("kernel", "n", "first_call_s", "run_s", "run_s_min", "run_s_max", "million_warp_instructions_per_s")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*columns, "times_numba_simulator", "machine"])
+        for t in timings:
+            times = (f"{seconds:.3f}" for seconds in (t.first_call, t.seconds, t.fastest, t.slowest))
+            writer.writerow([t.kernel, t.n, *times, f"{t.rate:.0f}", f"{ratio:.0f}" if ratio else "", machine()])
+
+
+def main(arguments: list[str] | None = None) -> None:
     """Print the table, the machine it comes from, and one line that sums it up."""
+    options = argparse.ArgumentParser(prog="python -m gpudays.bench", description=__doc__.splitlines()[0])
+    options.add_argument("--csv", type=Path, help="write the rows there as well")
+    chosen = options.parse_args(arguments)
     console = Console(width=110)
-    table = Table(title=f"The tracer on {platform.machine()}, {os.cpu_count()} cores{_load()}")
+    table = Table(title=f"The tracer on {machine()}{_load()}")
     for heading in ("kernel", "N", "first call s", "run s", "min–max", "M instr/s", "M instr per CPU s", "MB"):
         table.add_column(heading, justify="left" if heading == "kernel" else "right")
     timings: list[Timing] = []
@@ -172,6 +196,8 @@ def main() -> None:
         theirs = simulator_seconds()
     console.print(table)
     total = sum(t.instructions for t in timings) / sum(t.seconds for t in timings) / 1e6
+    if chosen.csv:
+        write(timings, theirs / ours.seconds if theirs else None, chosen.csv)
     if theirs is None:
         console.print("Numba is not installed: no comparison with its simulator", highlight=False)
         print(f"tracer: {total:.0f} million warp-instructions/s")

@@ -301,6 +301,14 @@ def shipped() -> pd.DataFrame:
     return pd.read_csv(path)
 
 
+def shipped_bench() -> pd.DataFrame:
+    """The committed rows of `python -m gpudays.bench --csv`. Raises `profiles.ProfileError` when they are missing."""
+    path = (profiles.folder(FOLDER) or Path(FOLDER)) / "bench.csv"
+    if not path.exists():
+        raise profiles.ProfileError(path, 0, "not shipped: run `python -m gpudays.bench --csv` on a quiet machine")
+    return pd.read_csv(path)
+
+
 # ---- why they differ, where they do ----------------------------------------------------------------------------------
 
 _MERGED = (
