@@ -139,3 +139,19 @@ def test_one_address_for_all_lanes_is_one_sector():
     result = gpudays.trace(COPIES, "same", 1, 32, [a, o])
     assert result.total[model.GLOBAL_LD_SECTORS] == 1
     assert (o == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("statement", "op"),
+    [
+        ("atomicAdd(y, x[threadIdx.x]);", "red"),
+        ("x[threadIdx.x] = atomicAdd(y, 1);", "atom"),
+        ("atomicExch(y, 7);", "atom"),  # there is no reduction that only exchanges
+    ],
+)
+def test_an_atomic_whose_result_nobody_reads_counts_as_a_reduction(statement, op):
+    source = f'extern "C" __global__ void f(int* x, int* y) {{ {statement} }}'
+    result = gpudays.trace(source, "f", 1, 64, [np.ones(64, np.int32), np.zeros(1, np.int32)])
+    other = {"red": "atom", "atom": "red"}[op]
+    assert result.total[model.requests("global", op)] == 2
+    assert result.total[model.requests("global", other)] == 0

@@ -625,9 +625,7 @@ class _Body:
 
     def finish(self) -> tuple[Instruction, ...]:
         """Registers of inline PTX have plain names: what was read as a symbol but declared as a register is one."""
-        named = tuple(_symbols_to_registers(i, self.registers) for i in self.instructions)
-        read = {name for i in named for name in _names_read(i)}
-        return tuple(_reduction(i) if _is_unread_atomic(i, read) else i for i in named)
+        return tuple(_symbols_to_registers(i, self.registers) for i in self.instructions)
 
 
 # ---- small helpers -------------------------------------------------------------------------------------------------
@@ -718,33 +716,3 @@ def _symbols_to_registers(instruction: Instruction, registers: dict[str, str]) -
         return operand
 
     return replace(instruction, operands=tuple(_map_names(o, rename) for o in instruction.operands))
-
-
-_REDUCTIONS = {"add", "min", "max", "inc", "dec", "and", "or", "xor"}
-
-
-def _names_read(instruction: Instruction) -> list[str]:
-    """Every register that stands in an instruction, but for the result of an atomic."""
-    names: list[str] = [instruction.predicate.name] if instruction.predicate else []
-
-    def note(operand):
-        names.append(operand.name)
-        return operand
-
-    operands = instruction.operands[1:] if instruction.parts[0] == "atom" else instruction.operands
-    for operand in operands:
-        _map_names(operand, note)
-    return names
-
-
-def _is_unread_atomic(instruction: Instruction, read: set[str]) -> bool:
-    parts, result = instruction.parts, instruction.operands[:1]
-    return (
-        parts[0] == "atom" and "global" in parts and bool(_REDUCTIONS & set(parts))
-        and isinstance(result[0], Reg) and result[0].name not in read
-    )  # fmt: skip
-
-
-def _reduction(instruction: Instruction) -> Instruction:
-    """An atomic whose result nobody reads, as the reduction that ptxas makes of it: it counts as one on a card."""
-    return replace(instruction, opcode="red" + instruction.opcode[4:], operands=instruction.operands[1:])

@@ -162,7 +162,7 @@ def atomic(g, i):
     address = i.operands[1] if op == "atom" else i.operands[0]
     if what in ("exch", "cas"):
         element = f"i{BITS[element]}"
-    if op == "atom" and not g.is_read(i.operands[0]):
+    if op == "atom" and what not in ("exch", "cas") and not g.is_read(i.operands[0]):
         op = "red"  # nobody wants the old value: ptxas makes a reduction of it
     for row, source in enumerate(sources[:2]):
         value = g.v.wide(g.read(source, element))

@@ -260,9 +260,10 @@ class MemoryPort:
         """Read, combine, write: one lane after the other where several want one place. `red` keeps no result."""
         op = instruction.parts[0]
         target, place_, *operands = instruction.operands if op == "atom" else (None, *instruction.operands)
-        if op == "atom" and isinstance(target, Reg) and target.name not in self.read_registers:
-            op = "red"  # nobody wants the old value: ptxas makes a reduction of it
         kind, name = instruction.parts[-1], next((p for p in instruction.parts if p in ATOMICS), None)
+        is_read = not isinstance(target, Reg) or target.name in self.read_registers
+        if op == "atom" and name not in ("exch", "cas") and not is_read:
+            op = "red"  # nobody wants the old value: ptxas makes a reduction of it
         if name is None or kind not in DTYPES or isinstance(target, Vector):
             raise UnsupportedInstruction(instruction.opcode, instruction.line, instruction.ptx_line)
         dtype = DTYPES[kind]
