@@ -293,19 +293,19 @@ def retraced(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def shipped() -> pd.DataFrame:
-    """The committed table. Raises `profiles.ProfileError` when it is missing or damaged."""
-    folder = profiles.folder(FOLDER)
-    path = (folder or Path(FOLDER)) / "counters.csv"
-    if not path.exists():
-        raise profiles.ProfileError(path, 0, "not shipped: run `gpudays study` on a GPU host")
-    return pd.read_csv(path)
+    """The committed table. Raises `profiles.ProfileError` when it is missing."""
+    return _shipped("counters.csv", "run `gpudays study` on a GPU host")
 
 
 def shipped_bench() -> pd.DataFrame:
     """The committed rows of `python -m gpudays.bench --csv`. Raises `profiles.ProfileError` when they are missing."""
-    path = (profiles.folder(FOLDER) or Path(FOLDER)) / "bench.csv"
+    return _shipped("bench.csv", "run `python -m gpudays.bench --csv` on a quiet machine")
+
+
+def _shipped(name: str, remedy: str) -> pd.DataFrame:
+    path = (profiles.folder(FOLDER) or Path(FOLDER)) / name
     if not path.exists():
-        raise profiles.ProfileError(path, 0, "not shipped: run `python -m gpudays.bench --csv` on a quiet machine")
+        raise profiles.ProfileError(path, 0, f"not shipped: {remedy}")
     return pd.read_csv(path)
 
 
