@@ -154,19 +154,28 @@ def test_a_large_report_is_written_again_without_the_source(host):
     assert "at 512 a report with the source and 6 sections has" in (place / "evidence.md").read_text()
 
 
-def test_a_timeline_holds_nothing_of_the_environment_or_of_the_checkout(host, monkeypatch):
+@pytest.mark.parametrize("isolated", [True, False])
+def test_a_timeline_holds_nothing_of_the_environment_or_of_the_checkout(host, monkeypatch, isolated):
+    """nsys records all processes that it sees: no other's, or else a note says so."""
     monkeypatch.setenv("A_SECRET", "hunter2")
     root = host()
+    if not isolated:
+        monkeypatch.setattr(capture, "ALONE", ("no-such-unshare",))
+    elif not capture._alone():
+        pytest.skip("this system lets nobody hide the other processes")
     nsys = Path(shutil.which("nsys"))
     nsys.write_text(
         nsys.read_text().replace(
-            'write_text("timeline")', "write_text(repr((dict(os.environ), os.getcwd(), sys.argv)))"
+            'write_text("timeline")', "write_text(repr((dict(os.environ), os.getcwd(), sys.argv, os.getpid())))"
         )
     )
     nsys.write_text(nsys.read_text().replace("import ", "import os, ", 1))
     assert capture.capture(PLAN, root) == []
     text = (root / "content/profiles/optimizing-matmul-1/optimizing-matmul-1.nsys-rep").read_text()
     assert "hunter2" not in text and str(root / "content") not in text and "optimizing-matmul-1" in text
+    evidence = (root / "content/profiles/optimizing-matmul-1/evidence.md").read_text()
+    assert text.endswith(", 1)") == isolated  # the first process of a world of its own
+    assert ("look into it before you publish it" in evidence) == (not isolated)
 
 
 def test_a_timeline_that_stops_halfway_says_why_and_leaves_nothing(host):

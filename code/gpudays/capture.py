@@ -28,6 +28,8 @@ SECTIONS = (
     "SpeedOfLight", "MemoryWorkloadAnalysis", "Occupancy", "LaunchStats", "WarpStateStats", "ComputeWorkloadAnalysis",
 )  # fmt: skip
 WANTED = metrics.COUNTED_BY_ADDRESS + metrics.COUNTED_BY_HARDWARE + metrics.EXPLAINING
+# Nsight Systems writes every process's command line and environment into its report; here it sees none but its own.
+ALONE = ("unshare", "--pid", "--fork", "--mount-proc")
 NSYS_PLACES = ("/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/nsight-compute*", "/opt/nvidia/nsight-systems/*")
 
 
@@ -320,13 +322,30 @@ def _timeline(run: Run) -> None:
     program = [str(run.build / run.plan.program), *run.plan.sizes[0][1]]
     trace = ["-t", "cuda,nvtx", "-s", "none", "--cpuctxsw=none", "-f", "true", "-o", str(written.with_suffix(""))]
     report.unlink(missing_ok=True)
-    run.execute([nsys, "profile", *trace, *program], bare=True)
+    alone = _alone()
+    run.execute([*alone, nsys, "profile", *trace, *program], bare=True)
+    if not alone:
+        run.notes.append(
+            f"{report.name} was written where {ALONE[0]} is not allowed, and holds the command line and environment of "
+            "every process of that machine: look into it before you publish it"
+        )
     stopped = written.with_suffix(".qdstrm").exists()
     if written.exists():
         shutil.move(written, report)
     else:
         why = "it stopped at a .qdstrm: its importer lacks a library such as libdw.so.1" if stopped else "no report"
         raise StepFailed(f"nsys: {why}")
+
+
+def _alone() -> tuple[str, ...]:
+    """The words before a command that show it no process but its own; none where the system does not allow that."""
+    for words in (ALONE, (ALONE[0], "--user", "--map-root-user", *ALONE[1:])):
+        try:
+            if subprocess.run([*words, "true"], capture_output=True, timeout=10, check=False).returncode == 0:
+                return words
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+    return ()
 
 
 def find_nsys() -> str | None:

@@ -99,7 +99,8 @@ class Program:
         Raises:
             ValueError: this NVRTC does not know the architecture.
         """
-        return dict(_resources(self, arch or self.arch))
+        found = report(self.source, arch or self.arch, self.options, self.names)
+        return {name: found[kernel.mangled] for name, kernel in self.kernels.items() if kernel.mangled in found}
 
 
 def compile(source: str, arch: str = "sm_75", options: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Program:
@@ -170,15 +171,20 @@ def _not_found(name: str, plain: list[KernelSignature], kernels: list[KernelSign
 
 
 @lru_cache(maxsize=256)
-def _resources(program: Program, arch: str) -> tuple[tuple[str, Resources], ...]:
+def report(source: str, arch: str, options: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> dict[str, Resources]:
+    """What ptxas reports of every kernel of a source, by PTX name; straight to machine code, which saves the PTX.
+
+    Raises:
+        CompileError: the source does not compile; shows NVRTC's messages against its lines.
+        ValueError: this NVRTC does not know the architecture.
+    """
     real = _virtual(arch).replace("compute", "sm")
-    # NVRTC 13 keeps what it compiled, and a second compilation of the same source then has an empty report.
+    # NVRTC keeps what it compiled, and a second compilation of the same source then has an empty report.
     fresh = ("--no-cache",) if nvrtc.version() >= (12, 9) else ()
-    done = nvrtc.run(program.source, real, ("--ptxas-options=-v", *fresh, *program.options), program.names)
+    done = nvrtc.run(source, real, ("--ptxas-options=-v", *fresh, *options), names)
     if not done.ok:
-        raise _error(program.source, done.log)
-    by_entry = parse_ptxas(done.log)
-    return tuple((name, by_entry[k.mangled]) for name, k in program.kernels.items() if k.mangled in by_entry)
+        raise _error(source, done.log)
+    return parse_ptxas(done.log)
 
 
 def parse_ptxas(log: str) -> dict[str, Resources]:

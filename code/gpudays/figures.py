@@ -101,9 +101,8 @@ def four_ratios(lines: Sequence[Series], steps: Sequence[Step]) -> Picture:
     for axis, (title, unit, names) in zip(axes, panels, strict=True):
         _by_step(axis, lines, steps, names)
         axis.set_title(f"{title}\n", fontsize=11)
-        axis.text(
-            0.5, 1.03, _sources(lines, names), transform=axis.transAxes, ha="center", fontsize=8.5, color="#444444"
-        )
+        source = _sources(lines, steps, names)
+        axis.text(0.5, 1.03, source, transform=axis.transAxes, ha="center", fontsize=8.5, color="#444444")
         axis.set_ylabel(unit)
         axis.set_ylim(0, 105 if unit.startswith("%") else None)
     axes[2].set_ylim(0, 10)
@@ -137,9 +136,10 @@ def _by_step(axis: Axes, lines: Sequence[Series], steps: Sequence[Step], names: 
         )
 
 
-def _sources(lines: Sequence[Series], names: Sequence[str]) -> str:
+def _sources(lines: Sequence[Series], steps: Sequence[Step], names: Sequence[str]) -> str:
     """Where a panel's figures come from, each source once."""
-    found = [line.evidence.sources(name) for line in lines for name in names]
+    kernels = [step.kernel for step in steps]
+    found = [line.evidence.origin(kernels, [line.n], name) for line in lines for name in names]
     return "; ".join(dict.fromkeys(part for text in found for part in text.split("; ") if part))
 
 
@@ -165,18 +165,19 @@ def speedup_beside_sectors(lines: Sequence[Series], steps: Sequence[Step]) -> Pi
     hatches = ("", "//", "..", "xx", "\\\\")
     width = 0.84 / max(len(bars), 1)
     for place, (values, name) in enumerate(bars):
-        sectors = name == "times fewer sectors"
+        of_sectors = name == "times fewer sectors"
         at = np.arange(len(values)) + (place - (len(bars) - 1) / 2) * width
         drawn = axis.bar(
-            at, values, width * 0.94, label=name, color="white" if sectors else MARKED[place][0],
-            edgecolor=BLACK if sectors else "white", hatch="++" if sectors else hatches[place], linewidth=1.0,
+            at, values, width * 0.94, label=name, color="white" if of_sectors else MARKED[place][0],
+            edgecolor=BLACK if of_sectors else "white", hatch="++" if of_sectors else hatches[place], linewidth=1.0,
         )  # fmt: skip
         axis.bar_label(drawn, [f"{v:.2f}×" for v in values], fontsize=9, padding=2)
     moves = [f"step {a.number} → {b.number}\n{b.title}" for a, b in pairwise(steps)]
     axis.set_xticks(range(len(moves)), moves)
     axis.axhline(1, color=BLACK, linewidth=0.8, linestyle=":")
-    sources = _sources([with_ratios] if with_ratios else [], (ev.SECTORS,)), _sources(lines, (metrics.TIME,))
-    axis.set_title(f"sectors: {sources[0] or 'none'} · times: {sources[1] or 'none'}", fontsize=9, color="#444444")
+    sectors = _sources([with_ratios] if with_ratios else [], steps, (ev.SECTORS,)) or "none"
+    times = _sources(lines, steps, (metrics.TIME,)) or "none"
+    axis.set_title(f"sectors: {sectors} · times: {times}", fontsize=9, color="#444444")
     axis.set_ylabel("times better than the step before")
     axis.margins(y=0.12)
     _clean(axis)

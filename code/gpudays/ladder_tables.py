@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import pandas as pd
 
-from gpudays import compiler, metrics, nvrtc, occupancy
-from gpudays.compiler import CompileError, Resources
+from gpudays import compiler, metrics, occupancy
+from gpudays.compiler import Resources
 from gpudays.course import day44, tiles
 from gpudays.course import evidence as ev
 from gpudays.course.day44_predictions import fraction
@@ -34,7 +33,7 @@ def resources(runs: Runs, archs: Sequence[str]) -> Shown:
     for arch in archs:
         for step in runs.day.steps:
             cut = tiles.declared(runs.source, step.kernel, arch)
-            used = _used(needs(runs.source, arch)[step.kernel], cut, arch)
+            used = _used(compiler.report(runs.source, arch)[step.kernel], cut, arch)
             rows.append((step.number, arch, _tile(cut), cut.patch, cut.threads, *used))
     columns = ["step", "architecture", "block's tile", "patch", "threads", *_USED]
     return Shown(pd.DataFrame(rows, columns=columns), COMPILED, {"occupancy, %": ".1f"})
@@ -48,19 +47,6 @@ def _used(needs: Resources, cut: Tiles, arch: str) -> tuple[object, ...]:
     held = occupancy.occupancy(arch, cut.threads, needs.registers, needs.shared_bytes)
     spilled = needs.spill_stores + needs.spill_loads
     return needs.registers, spilled, needs.shared_bytes, held.percent, " and ".join(held.limited_by)
-
-
-@lru_cache(maxsize=32)
-def needs(source: str, arch: str) -> dict[str, Resources]:
-    """What ptxas reports of each ``extern "C"`` kernel of a source; straight to machine code, which saves the PTX.
-
-    Raises:
-        CompileError: the source does not compile; shows NVRTC's messages against its lines.
-    """
-    done = nvrtc.run(source, arch, ("--ptxas-options=-v",), ())
-    if not done.ok:
-        raise CompileError(source, done.log, nvrtc.FILE_NAME)
-    return compiler.parse_ptxas(done.log)
 
 
 def _tile(cut: Tiles) -> str:
@@ -149,7 +135,7 @@ def transplanted(source: str, archs: Sequence[str], evidence: Evidence, n: int) 
     for home in archs:
         cut = tiles.declared(source, day44.WARPS, home)
         changed = tiles.with_tiles(source, day44.WARPS, cut)
-        used = {arch: needs(source if arch == home else changed, arch)[day44.WARPS] for arch in archs}
+        used = {arch: compiler.report(source if arch == home else changed, arch)[day44.WARPS] for arch in archs}
         held = [_used(found, cut, arch) for arch, found in used.items()]
         text = [f"{r} registers, {spilled:,} B spilled, {share:.1f} %" for r, spilled, _, share, _ in held]
         share = _number(fraction(evidence, day44.transplant(home), n))
@@ -176,7 +162,7 @@ def beside(traced: Evidence, card: Evidence, n: int) -> Shown:
                 row.append(found.value / per if found else float("nan"))
         rows.append(row)
     names = [f"{what}, {who}" for what in ("sectors/request", "reads/FMA", "wavefronts/FMA") for who in ("PTX", "card")]
-    source = card.origin(day44.KERNELS, [n], model.SHARED_LD_WAVEFRONTS)
+    source = card.origin([step.kernel for step in day44.STEPS[2:]], [n], model.SHARED_LD_WAVEFRONTS)
     source = f"PTX: traced; card: {source or NOTHING.format(what='counters', day='day44')}"
     frame = pd.DataFrame(rows, columns=["step", *names])
     note = f"N = {n}. Step 6 on the card may have other tiles than the one that was traced."
@@ -195,7 +181,7 @@ def sweep(source: str, arch: str, evidence: Evidence, n: int) -> Shown:
     peak = day44.PUBLISHED_PEAK.get(evidence.card, float("nan"))
     rows = []
     for patch, cut in day44.SWEEP.items():
-        found = needs(tiles.with_tiles(source, day44.REGISTERS, cut), arch)[day44.REGISTERS]
+        found = compiler.report(tiles.with_tiles(source, day44.REGISTERS, cut), arch)[day44.REGISTERS]
         registers, spilled, _, percent, _ = _used(found, cut, arch)
         ceiling = 100 * day44.ceiling(day44.scalar_wavefronts_per_fma(cut), arch)
         time = evidence.get(day44.swept(patch), n, metrics.TIME)

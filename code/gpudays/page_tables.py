@@ -63,7 +63,8 @@ def times(evidence: Evidence, day: Day, sizes: Sequence[Size], how: str) -> Show
             rows.append((label(size), step.number, step.kernel, average, low, high, flops(*size) / average / 1e6))
     columns = ["N", "step", "kernel", "ms", "fastest", "slowest", "GFLOP/s"]
     frame = pd.DataFrame(rows, columns=columns)
-    source = evidence.sources(metrics.TIME) or NOTHING.format(what="times", day=day.name)
+    source = evidence.origin([step.kernel for step in day.steps], [label(size) for size in sizes], metrics.TIME)
+    source = source or NOTHING.format(what="times", day=day.name)
     ms = {"ms": ".4f", "fastest": ".4f", "slowest": ".4f", "GFLOP/s": ",.0f", "N": "d"}
     lacking = [str(label(size)) for size in sizes if label(size) not in set(frame["N"])]
     missing = f" No times at {', '.join(lacking)}." if lacking else ""
@@ -82,7 +83,7 @@ def speedups(evidence: Evidence, steps: Sequence[Step], sizes: Sequence[int | st
     moves += [f"{steps[0].number} → {steps[-1].number}"] if len(steps) > 2 else []
     columns = ["N", *(f"step {move}" for move in moves)]
     formats = {"N": "d"} | {name: ".2f" for name in columns[1:]}
-    source = evidence.sources(metrics.TIME) or NOTHING.format(what="times", day=day)
+    source = evidence.origin(kernels, sizes, metrics.TIME) or NOTHING.format(what="times", day=day)
     note = "Times faster, by the times above." if rows else ""
     return Shown(pd.DataFrame(rows, columns=columns), source, formats, note)
 
@@ -118,7 +119,8 @@ def agreement(counts: pd.DataFrame, card: str, day: Day, sizes: Sequence[Size]) 
             cells = [(int(a.value), int(b.value), 100 * (b.value / a.value - 1)) for a, b in pairs if a and b]
             rows.append((label(size), step.kernel, *cells[0][:2], *cells[1]))
     columns = ["N", "kernel", "requests, traced", "requests, card", "sectors, traced", "sectors, card", "difference, %"]
-    source = f"traced; {theirs.sources(ev.SECTORS)}" if rows else NOTHING.format(what="counters", day=day.name)
+    seen = theirs.origin([step.kernel for step in day.steps], [label(size) for size in sizes], ev.SECTORS)
+    source = f"traced; {seen}" if rows else NOTHING.format(what="counters", day=day.name)
     return Shown(pd.DataFrame(rows, columns=columns), source, {"N": "d", "difference, %": "+.3f"})
 
 

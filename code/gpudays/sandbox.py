@@ -2,9 +2,10 @@
 
 A server process (``python -m gpudays.sandbox``) has everything imported and the page's own kernels counted. For each
 job it forks a child, which checks one hand-in and ends. Whatever happens to the child — a crash, an endless loop, a
-fault that makes the GPU unusable for its process — ends with it. The server itself never touches a GPU. Jobs go in and
-answers come out as lines of JSON: {"stage": …} as each begins, {"report": …} or {"stopped": …}, and at last
-{"used": …}. Where a system cannot fork (Windows) the server itself checks, without limits.
+fault that makes the GPU unusable for its process — ends with it. A job on a GPU gets a new process instead of a forked
+one: a driver that the parent has started, as NVRTC's cache does, does not work in a fork. Jobs go in and answers come
+out as lines of JSON: {"stage": …} as each begins, {"report": …} or {"stopped": …}, and at last {"used": …}. Where a
+system cannot fork (Windows) the server itself checks, without limits.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from gpudays.exercise_gates import EXERCISES, beyond
 from gpudays.exercise_report import STAGES, Report
 
 SECONDS = 120.0
+ONE = "one"  # the argument of a process that works on a single job
 CARD_SECONDS = 30  # of them in one go on the card, while others wait for it
 MEMORY_BYTES = 1 << 30  # on top of what is imported; a GPU's driver maps far more, so that it is not limited there
 
@@ -139,7 +141,8 @@ def serve() -> None:
     for line in sys.stdin:
         job = Job(**json.loads(line))
         try:
-            _warm(job)
+            if not job.on_gpu:
+                _warm(job)
         except Exception as problem:  # the page's own source: every job would fail alike
             _say(out, stopped=f"the page's own kernels cannot be checked: {problem}")
             _say(out, used={})
@@ -149,8 +152,9 @@ def serve() -> None:
             _say(out, used={})
             continue
         read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
+        if job.on_gpu:
+            child = _new_process(line, write)
+        elif (child := os.fork()) == 0:
             _child(job, read, write)
         os.close(write)
         if not _watch(job, child, read, out):
@@ -172,14 +176,33 @@ def _child(job: Job, read: int, write: int) -> None:
     try:
         os.close(read)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        turns.limit = CARD_SECONDS
-        if not job.on_gpu:
-            _limit_memory(job.memory_bytes)
+        _limit_memory(job.memory_bytes)
         with os.fdopen(write, "w") as out:
             _work(job, out)
         code = 0
     finally:
         os._exit(code)
+
+
+def _new_process(line: str, write: int) -> int:
+    """Start a process of its own for one job, which writes its answers to ``write``; its process number."""
+    with tempfile.TemporaryFile() as job:
+        job.write(line.encode())
+        job.seek(0)
+        ends = [(os.POSIX_SPAWN_DUP2, job.fileno(), 0), (os.POSIX_SPAWN_DUP2, write, 1)]
+        command = [sys.executable, "-m", "gpudays.sandbox", ONE]
+        return os.posix_spawn(sys.executable, command, os.environ, file_actions=ends)
+
+
+def work_on_one() -> None:
+    """Work on the one job on standard input, as a process started for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    turns.limit = CARD_SECONDS
+    with os.fdopen(os.dup(1), "w") as out:
+        os.dup2(2, 1)  # what a library prints is no answer
+        _work(Job(**json.loads(sys.stdin.readline())), out)
+        out.flush()
+        os._exit(0)  # a driver in trouble can hang an orderly end
 
 
 def _limit_memory(more: int) -> None:
@@ -252,4 +275,4 @@ def _ended(child: int) -> tuple[int, dict[str, float]]:
 
 
 if __name__ == "__main__":
-    serve()
+    work_on_one() if sys.argv[1:] == [ONE] else serve()

@@ -107,7 +107,8 @@ def residency(on_card: Evidence, steps: Sequence[Step]) -> Shown:
             l1, l2, read, ns = (figure.value if figure else float("nan") for figure in found)
             rows.append((n, step.kernel, l1, l2, read / MIB, read / (matrix_bytes(n) * 2 / 3), read / ns))
     columns = ["N", "kernel", "L1 hits, %", "L2 hits, %", "MiB from DRAM", "times A and B", "GB/s from DRAM"]
-    source = on_card.sources(metrics.L2_HIT_RATE) or "nothing: hit rates of a card are not here"
+    source = on_card.origin([step.kernel for step in steps], sizes, metrics.L2_HIT_RATE)
+    source = source or "nothing: hit rates of a card are not here"
     formats = {"N": "d", "L1 hits, %": ".1f", "L2 hits, %": ".1f", "MiB from DRAM": ",.2f"}
     formats |= {"times A and B": ".2f", "GB/s from DRAM": ",.0f"}
     return Shown(pd.DataFrame(rows, columns=columns), source, formats, _held(on_card, sizes))

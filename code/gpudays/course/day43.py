@@ -67,7 +67,8 @@ def _sectors(predicted: Predictions, evidence: Evidence) -> Verdict:
     holds = all(close(values, predicted.sectors_per_request) for values in seen.values())
     figures = "; ".join(f"{listed(values)} at {n}" for n, values in seen.items())
     reason = "the lanes' addresses decide it, so every card agrees" if holds else "off by more than 2 %"
-    return decide("1", claim, holds, f"{figures} ({evidence.sources(metrics.SECTORS_PER_REQUEST)})", reason)
+    source = evidence.origin(KERNELS, [*seen], metrics.SECTORS_PER_REQUEST)
+    return decide("1", claim, holds, f"{figures} ({source})", reason)
 
 
 def _requests(predicted: Predictions, evidence: Evidence) -> Verdict:
@@ -79,17 +80,18 @@ def _requests(predicted: Predictions, evidence: Evidence) -> Verdict:
     figures = "; ".join(f"{listed(values, ',.0f')} at {n}" for n, values in seen.items())
     ratio = seen[min(seen)][1] / seen[min(seen)][2]
     reason = f"to the last request; step 3 issues {ratio:g} times fewer" if holds else "not equal"
-    return decide("2", claim, holds, f"{figures} ({evidence.sources(ev.REQUESTS)})", reason)
+    return decide("2", claim, holds, f"{figures} ({evidence.origin(KERNELS, [*seen], ev.REQUESTS)})", reason)
 
 
 def _gains(predicted: Predictions, evidence: Evidence) -> Verdict:
     larger = "more" if predicted.first_gain_larger else "no more"
     claim = f"step 1→2 gains {larger} than step 2→3, neither gain equals its sector ratio"
-    lines, broken = [], []
+    lines, broken, seen = [], [], []
     for n in SIZES:
         gains, ratios = evidence.gains(KERNELS, n), evidence.gains(KERNELS, n, ev.SECTORS)
         if not gains or not ratios:
             continue
+        seen.append(n)
         if (gains[0] > gains[1]) is not predicted.first_gain_larger:
             broken.append(f"the order of the gains at {n}")
         for move, (low, high), ratio in zip(
@@ -105,7 +107,8 @@ def _gains(predicted: Predictions, evidence: Evidence) -> Verdict:
     reason = "sectors are one cost among several: L1 and L2 serve many of them, and issue slots and latency stay"
     if broken:
         reason = f"not so: {'; '.join(broken)}"
-    return decide("3", claim, not broken, f"{'; '.join(lines)} ({evidence.sources(metrics.TIME)})", reason)
+    source = evidence.origin(KERNELS, seen, metrics.TIME)
+    return decide("3", claim, not broken, f"{'; '.join(lines)} ({source})", reason)
 
 
 def _past_l2(predicted: Predictions, evidence: Evidence) -> list[Verdict]:
@@ -121,7 +124,8 @@ def _tiling_gain(predicted: Predictions, evidence: Evidence, n: int) -> Verdict:
     if not small or not large:
         size = n if small else SMALL
         return cannot(number, claim, f"steps 2 and 3 were not timed at {size} on {evidence.card or 'any card'}")
-    figures = f"step 2→3: {small[0]:.2f}× at {SMALL}, {large[0]:.2f}× at {n} ({evidence.sources(metrics.TIME)})"
+    source = evidence.origin(KERNELS[1:], (SMALL, n), metrics.TIME)
+    figures = f"step 2→3: {small[0]:.2f}× at {SMALL}, {large[0]:.2f}× at {n} ({source})"
     if 0 < evidence.l2_bytes < matrix_bytes(SMALL):
         leaves = f"the L2 of {evidence.card} holds {evidence.l2_bytes / MIB:g} MiB: even {SMALL} leaves it"
         return Verdict(number, claim, CANNOT, figures, leaves)
@@ -143,11 +147,12 @@ def _why_past_l2(evidence: Evidence, n: int, grew: bool) -> str:
 def _occupancy(predicted: Predictions, evidence: Evidence) -> Verdict:
     same = "hardly differs" if predicted.occupancy_flat else "differs"
     claim = f"achieved occupancy {same} (within {OCCUPANCY_POINTS:g} points), times differ {TIME_FOLD:g}-fold or more"
-    lines, broken = [], []
+    lines, broken, seen = [], [], []
     for n in SIZES:
         occupancy, times = evidence.values(KERNELS, n, metrics.WARPS_ACTIVE), evidence.values(KERNELS, n, metrics.TIME)
         if not occupancy or not times:
             continue
+        seen.append(n)
         spread, fold = max(occupancy) - min(occupancy), max(times) / min(times)
         if (spread <= OCCUPANCY_POINTS) is not predicted.occupancy_flat:
             broken.append(f"at {n} it spreads over {spread:.0f} points")
@@ -159,4 +164,5 @@ def _occupancy(predicted: Predictions, evidence: Evidence) -> Verdict:
     reason = "warps that wait count as active: occupancy says how many are there, not what they get done"
     if broken:
         reason = f"not so: {'; '.join(broken)}"
-    return decide("5", claim, not broken, f"{'; '.join(lines)} ({evidence.sources(metrics.WARPS_ACTIVE)})", reason)
+    source = evidence.origin(KERNELS, seen, metrics.WARPS_ACTIVE)
+    return decide("5", claim, not broken, f"{'; '.join(lines)} ({source})", reason)

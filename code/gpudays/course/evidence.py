@@ -86,12 +86,8 @@ class Evidence:
         """The sizes at which any kernel has this metric, in ascending order."""
         return sorted({n for _, n, name in self._figures if name == metric}, key=lambda n: (isinstance(n, str), n))
 
-    def sources(self, metric: str) -> str:
-        """Where this metric's figures come from, in words: "live, NVIDIA H200"."""
-        return describe({(f.source, f.card) for (_, _, name), f in self._figures.items() if name == metric})
-
     def origin(self, kernels: Sequence[str], sizes: Sequence[int | str], metric: str) -> str:
-        """Where these kernels' figures of a metric come from at these sizes, in words; "" if there are none."""
+        """Where these kernels' figures of a metric come from, in words ("live, NVIDIA H200"); "" if there are none."""
         found = [self.get(kernel, n, metric) for kernel in kernels for n in sizes]
         return describe({(figure.source, figure.card) for figure in found if figure})
 
