@@ -71,6 +71,7 @@ profiles: $(READY)
 	$(BIN)/python -m gpudays profile day43
 	$(BIN)/python -m gpudays time day43 --output content/profiles/optimizing-matmul-1/optimizing-matmul-1-past-l2.timing.csv
 	$(BIN)/python -m gpudays profile day44
+	$(BIN)/python -m gpudays time day44 --output content/profiles/optimizing-matmul-2/transplanted-tiles.csv
 
 bench: $(READY)
 	$(BIN)/python -m gpudays.bench

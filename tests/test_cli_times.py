@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
-from gpudays import gpu, metrics, profiles
+from gpudays import gpu, ladder_files, metrics, profiles
 from gpudays.cli import app
 from gpudays.course.day43 import KERNELS
+from gpudays.course.day44 import transplant
 from gpudays.runs import Runs
 
 CARD = gpu.Device("NVIDIA L4", "sm_89", 58, 48 * 2**20, 24 * 2**30, "580.1", (13, 0))
@@ -25,6 +27,24 @@ def test_the_table_is_read_back_as_shipped_times(tmp_path, monkeypatch):
     assert set(read["kernel"]) == set(KERNELS) and set(read["n"]) == {64}
     assert set(read[read["metric"] == metrics.TIME]["value"]) == {2.0}
     assert set(read[read["metric"] == metrics.TIME_MAX]["value"]) == {4.0}
+
+
+def test_day_44_writes_its_tiles_for_other_cards(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "_probe", lambda: (CARD, ""))
+    monkeypatch.setattr("gpudays.profiler.find_ncu", lambda: None)
+    monkeypatch.setattr(gpu, "time_cublas", lambda *size, **_: gpu.Timing((1.0,)))
+    monkeypatch.setattr(Runs, "launch", lambda self, kernel, a, b, c, size: np.matmul(a, b, out=c))
+    monkeypatch.setattr(Runs, "time", lambda self, kernel, size, repeats=None: gpu.Timing((1.0, 2.0, 4.0)))
+    table = tmp_path / ladder_files.TRANSPLANTS_FILE
+    ran = CliRunner().invoke(app, ["time", "day44", "--size", "64", "--output", str(table)])
+    assert ran.exit_code == 0, ran.output
+    read = ladder_files.transplant_times(tmp_path, CARD.name)
+    assert set(read["kernel"]) == {transplant("sm_75"), transplant("sm_89")} and set(read["n"]) == {64}
+    assert set(read[read["metric"] == metrics.FRACTION_OF_CUBLAS]["value"]) == {0.5}
+    assert ladder_files.transplant_times(tmp_path, "").empty
+    table.write_text(table.read_text().replace(CARD.name, "Tesla T4"))
+    with pytest.raises(profiles.ProfileError, match="line 2: the row is of a Tesla T4"):
+        ladder_files.transplant_times(tmp_path, CARD.name)
 
 
 def test_without_a_card_nothing_is_written(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpudays import exercise, gpu, kernels_in_pages
+from gpudays import checking, exercise, gpu, kernels_in_pages
 from gpudays.exercise_report import FAILED, NOT_GATED, NOT_RUN, NOT_WRITTEN, PASSED, Report
 from gpudays.runs import Runs
 
@@ -230,3 +230,13 @@ def test_a_step_that_is_no_faster_fails_where_it_is_gated(monkeypatch, slow, pas
     )
     assert report.passed is passes
     assert len([r for r in report.ratios if "speed-up" in r.what]) == 6
+
+
+def test_an_order_that_a_day_only_reports_gives_no_points(monkeypatch):
+    source = checking.given("day16")
+    monkeypatch.setattr(Runs, "launch", lambda self, kernel, a, b, c, size: np.matmul(a, b, out=c))
+    monkeypatch.setattr(Runs, "time", lambda self, kernel, size, repeats=None: gpu.Timing((1.0,) * 3))
+    solved = checking.read("day16", ROOT / "code/day16-tiled-matmul/matmul_tiled.cu", True)
+    report = exercise.check("day16", solved.source, source, on_gpu=True)
+    assert report.passed and report.points == report.out_of == 85
+    assert statuses(report)[-1] == NOT_GATED and report.ratios[-1].value == 1.0

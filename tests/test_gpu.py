@@ -1,5 +1,9 @@
 """The GPU room. The first tests run anywhere; those marked `gpu` need a card."""
 
+import sys
+import time
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -133,3 +137,64 @@ def test_cublas_multiplies_row_major_matrices_in_full_fp32():
     exact = a.astype(np.float32).astype(float) @ b.astype(np.float32).astype(float)
     assert np.abs(c.get() - exact).max() < 1e-5  # TF32 would be off by 1e-3
     assert gpu.time_cublas(64, 48, 32).median > 0
+
+
+class CardOfPaper:
+    """A stand-in for CuPy: a clock in ms that the CPU's calls move on, and a card that is busy until some moment."""
+
+    def __init__(self, cpu_ms: float, work_ms: float):
+        self.now, self.free_at, self.cpu_ms, self.work_ms, self.held = 0.0, 0.0, cpu_ms, work_ms, []
+        card = self
+
+        class Event:
+            def record(self):
+                self.at = max(card.now, card.free_at)
+
+            @property
+            def done(self):
+                return card.now >= self.at
+
+            def synchronize(self):
+                card.now = max(card.now, self.at)
+
+        def raw_kernel(source, name):
+            return lambda grid, block, args: card.queue(float(args[0]) / 2e6) or card.held.append(int(args[0]))
+
+        self.RawKernel = raw_kernel
+        self.cuda = SimpleNamespace(
+            Event=Event, get_elapsed_time=lambda a, b: b.at - a.at,
+            get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None),
+            driver=SimpleNamespace(CUDADriverError=OSError), runtime=SimpleNamespace(CUDARuntimeError=OSError),
+        )  # fmt: skip
+
+    def queue(self, ms: float) -> None:
+        self.free_at = max(self.now, self.free_at) + ms
+
+    def call(self) -> None:
+        self.now += self.cpu_ms  # what a launch costs Python, before the card hears of it
+        self.queue(self.work_ms)
+
+
+@pytest.mark.parametrize(("cpu_ms", "longer"), [(0.02, False), (1.0, True), (1000.0, True)])
+def test_the_cpus_part_of_a_launch_is_not_in_its_time(monkeypatch, cpu_ms, longer):
+    card = CardOfPaper(cpu_ms, work_ms=0.01)
+    monkeypatch.setitem(sys.modules, "cupy", card)
+    monkeypatch.setattr(gpu, "_required", lambda: None)
+    timing = gpu.time_call(card.call, "small", warm_ups=1, repeats=5)
+    assert len(timing.samples) == 5 and (max(card.held) > gpu.HELD) is longer
+    if cpu_ms < 10:
+        assert timing.max == pytest.approx(0.01)
+    else:  # no hold is that long: the time is what it is, and the timing ends
+        assert max(card.held) == gpu.HELD_AT_MOST and timing.median > 100
+
+
+@pytest.mark.gpu
+def test_what_the_cpu_does_between_the_events_is_not_timed():
+    b = np.ones(32, np.float32)
+    ready = gpu.prepare_launch(ADD, "add", 1, 32, [b.copy(), b, np.uint64(32)])
+
+    def slow():
+        time.sleep(0.002)
+        ready()
+
+    assert gpu.time_call(slow, "add").median < 1  # ms, of a kernel that takes a few microseconds

@@ -74,9 +74,9 @@ def test_traced_counts_equal_the_paper_and_stay_apart_from_the_cards():
 
 def test_shipped_times_are_shown_with_card_and_date():
     table = lab().time(SOURCE, [512, 1024, 2048])
-    assert "No times at 2048." in table.note and "median of" not in table.note
+    assert "No times at 2048." in table.note and "mean of" not in table.note
     assert table.source == "shipped, NVIDIA H200" and len(table.frame) == 6
-    assert "2026" in table.note and "mean of 10 launches after 3 warm-ups" in table.note
+    assert "2026" in table.note and "median of 10 launches after 3 warm-ups" in table.note
 
 
 def test_with_nothing_shipped_the_page_runs_and_says_what_is_missing(capsys):

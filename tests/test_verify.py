@@ -99,6 +99,25 @@ def test_adding_to_c_is_told_from_not_writing_it():
     assert "C += …" in str(report)
 
 
+@pytest.mark.parametrize("size", [(1, 1, 1), (17, 17, 17), (35, 79, 19)])
+def test_an_answer_kept_from_the_first_launch_is_unstable(size):
+    """The second launch is on other matrices: what was right for the first ones, kept anywhere, is wrong for them."""
+    kept = {}
+
+    def from_memory(a, b, c, size):
+        if size not in kept:
+            right(a, b, c, size)
+            kept[size] = c.copy()
+        c[...] = kept[size]
+
+    def leaves_what_is_there(a, b, c, size):
+        if np.isnan(c).any():
+            right(a, b, c, size)
+
+    assert only(verify.verify(from_memory, (size,))) == "unstable"
+    assert only(verify.verify(leaves_what_is_there, (size,))) == "unstable"
+
+
 def test_a_result_that_changes_at_the_second_launch_is_unstable():
     calls = []
 

@@ -18,6 +18,7 @@ HINTS = {
     "global-race": "two threads write the same element: which element is whose?",
     "uninitialized-shared": "is every element of the tile written at this size, also by threads outside the matrix?",
     "barrier": "every thread of the block has to reach every __syncthreads(): look for a return or an if before it",
+    "outlasting": "what a kernel computes goes into c, and nowhere else",
     "budget": "which loop never ends at this size?",
 }
 
@@ -54,17 +55,26 @@ def is_correct(name: str, attempt: Attempt) -> Stage:
     seen = []
     for kernel in attempt.exercise.kernels:
         found = list(attempt.small[kernel].problems)
-        if not found and (left := exercise_tricks.outlasting(kernel, attempt.touched[kernel])):
-            return Stage(name, FAILED, (left,), "what a kernel computes goes into c, and nowhere else")
-        if not found:
-            try:
-                problems, line = (_on_card if attempt.on_gpu else _on_cpu)(attempt, kernel)
-            except Caught as caught:
-                return _unsafe(name, attempt, kernel, *caught.args)
-            found, seen = problems, [*seen, line]
+        try:
+            for at_the_days_sizes in (_in_tracer, _on_card) if attempt.on_gpu else (_in_tracer,):
+                if found:
+                    break
+                _check_outlasting(attempt, kernel)  # beforehand, since it explains what comes out wrong
+                found, line = at_the_days_sizes(attempt, kernel)
+                seen.append(line)
+            if not found:
+                _check_outlasting(attempt, kernel)
+        except Caught as caught:
+            return _unsafe(name, attempt, kernel, *caught.args)
         if found:
             return Stage(name, FAILED, (*map(str, found), *_where_written(attempt, kernel)), _hint_wrong(found[0]))
     return Stage(name, PASSED, (*seen, f"and at {sizes_told(attempt.small_sizes)} in the tracer"))
+
+
+def _check_outlasting(attempt: Attempt, kernel: str) -> None:
+    """Raise Caught if any launch so far left something behind for the next one."""
+    if left := exercise_tricks.outlasting(kernel, attempt.touched[kernel]):
+        raise Caught(left, "outlasting")
 
 
 def _where_written(attempt: Attempt, kernel: str) -> list[str]:
@@ -89,7 +99,7 @@ def _on_card(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
     return list(report.problems), f"{kernel}: right at {sizes_told(sizes)} on the GPU"
 
 
-def _on_cpu(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
+def _in_tracer(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
     """The day's sizes in the tracer, the large ones in a sample of blocks: problems, and what was tried."""
 
     def run(a: np.ndarray, b: np.ndarray, c: np.ndarray, size: Size) -> None:
@@ -100,7 +110,10 @@ def _on_cpu(attempt: Attempt, kernel: str) -> tuple[list[verify.Problem], str]:
     problems = list(verify.verify(run, whole, kernel, attempt.seed, twice=False).problems)
     line = f"{kernel}: right at {sizes_told(whole)} in the tracer"
     for size in large if not problems and not other_tile(attempt, kernel) else ():
-        problems, _, blocks = verify_sample(attempt.student, kernel, size, seed=attempt.seed)
+        problems, _, blocks = verify_sample(
+            attempt.student, kernel, size, seed=attempt.seed,
+            seen=lambda result: attempt.touched[kernel].update(result.touched),
+        )  # fmt: skip
         line += f", at {label(size)} in a sample of {blocks} blocks"
     return problems, line
 

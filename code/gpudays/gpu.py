@@ -19,6 +19,15 @@ from gpudays.launches import LaunchError
 
 WARM_UPS = 3
 REPEATS = 10
+# A kernel that keeps the card busy while Python queues what is to be timed: a launch costs Python more than a small
+# kernel takes, and would be in its time.
+HOLD = """
+extern "C" __global__ void hold(long long cycles) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {}
+}
+"""
+HELD, HELD_AT_MOST = 1 << 18, 1 << 24  # cycles: a tenth of a millisecond, several
 
 
 class NoGpu(RuntimeError):
@@ -302,6 +311,9 @@ def _fault(name: str, text: str) -> Exception:
 def time_call(call: Callable[[], None], name: str = "", warm_ups: int = WARM_UPS, repeats: int = REPEATS) -> Timing:
     """Time something that puts work on the current stream, with CUDA events around each repeat.
 
+    The card is held busy until the work and both events are queued, so that no time of the CPU is in a sample; where it
+    came to the first event before that, it is held for longer and the sample is taken again.
+
     Args:
         call: puts the work on the current stream.
         name: for messages.
@@ -311,18 +323,26 @@ def time_call(call: Callable[[], None], name: str = "", warm_ups: int = WARM_UPS
     import cupy
 
     _required()
+    hold, cycles = cupy.RawKernel(HOLD, "hold"), HELD
     start, stop = cupy.cuda.Event(), cupy.cuda.Event()
-    samples = []
+    samples, late = [], False
 
     def once() -> None:
+        nonlocal late
+        hold((1,), (1,), (np.int64(cycles),))
         start.record()
         call()
         stop.record()
+        late = start.done
         stop.synchronize()
 
-    for number in range(warm_ups + repeats):
+    for _ in range(warm_ups):
         _run(once, name)
-        if number >= warm_ups:
+    while len(samples) < repeats:
+        _run(once, name)
+        if late and cycles < HELD_AT_MOST:
+            cycles *= 2
+        else:
             samples.append(float(cupy.cuda.get_elapsed_time(start, stop)))
     return Timing(tuple(samples))
 
@@ -376,5 +396,5 @@ def time_cublas(m: int, n: int, k: int, warm_ups: int = WARM_UPS, repeats: int =
     import cupy
 
     random = cupy.random.default_rng(1)
-    a, b = (random.random(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
+    a, b = (random.random(shape, dtype=np.float32) + np.float32(0.5) for shape in ((m, k), (k, n)))  # as verify.inputs
     return time_call(cublas_call(a, b, cupy.empty((m, n), np.float32)), "cuBLAS", warm_ups, repeats)

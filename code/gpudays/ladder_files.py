@@ -1,4 +1,4 @@
-"""Profiles room, Day 44: the shipped sweep of patches, and public kernels away from the cards of their authors."""
+"""Profiles room, Day 44: the shipped sweep of patches, step 6 with tiles of other cards, and published kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from gpudays import measurements, metrics, profiles
-from gpudays.course.day44 import SWEEP, swept
+from gpudays.course.day44 import SWEEP, WARPS, swept, transplant
 from gpudays.profiles import ProfileError
 
-SWEEP_FILE, PUBLIC_FILE = "patch-sweep.csv", "public-kernels.csv"
+SWEEP_FILE, TRANSPLANTS_FILE, PUBLIC_FILE = "patch-sweep.csv", "transplanted-tiles.csv", "public-kernels.csv"
 _TIMES = {
     "ms_median": metrics.TIME, "ms_min": metrics.TIME_MIN, "ms_max": metrics.TIME_MAX,
     "fraction_of_cublas": metrics.FRACTION_OF_CUBLAS,
@@ -29,19 +29,51 @@ def sweep_times(place: Path | None, card: str) -> pd.DataFrame:
     Raises:
         ProfileError: the file is damaged, or of another card.
     """
-    path = place / SWEEP_FILE if place else None
-    if not card or path is None or not path.exists():
-        return measurements.empty()
     tables = []
-    for row in profiles.read_csv(path, ("patch_rows", "patch_cols", "n", "card", *_TIMES)).to_dict("records"):
-        patch, line = f"{row['patch_rows']}×{row['patch_cols']}", row["line"]
+    for row in _rows(place, SWEEP_FILE, card, "patch_rows", "patch_cols"):
+        patch = f"{row['patch_rows']}×{row['patch_cols']}"
         if patch not in SWEEP:
-            raise ProfileError(path, line, f"a patch of {patch}; the sweep has {', '.join(SWEEP)}")
-        if row["card"] != card:
-            raise ProfileError(path, line, f"the row is of a {row['card']}, the folder of a {card}")
-        times = {metric: _positive(path, line, column, row[column]) for column, metric in _TIMES.items()}
-        tables.append(measurements.table(swept(patch), int(row["n"]), times, "shipped", card))
+            raise ProfileError(place / SWEEP_FILE, row["line"], f"a patch of {patch}; the sweep has {', '.join(SWEEP)}")
+        tables.append(_times(place / SWEEP_FILE, row, swept(patch)))
     return measurements.concat(tables)
+
+
+def transplant_times(place: Path | None, card: str) -> pd.DataFrame:
+    """The times of step 6 with the tiles of other architectures, as ``sweep_times`` gives those of the sweep.
+
+    Raises:
+        ProfileError: the file is damaged, or of another card.
+    """
+    rows = _rows(place, TRANSPLANTS_FILE, card, "row_of")
+    return measurements.concat([_times(place / TRANSPLANTS_FILE, row, transplant(row["row_of"])) for row in rows])
+
+
+def write_transplants(path: Path, measured: pd.DataFrame, homes: Sequence[str]) -> None:
+    """Write the times that ``transplant_times`` reads, from a measurements table of one size and card."""
+    rows = []
+    for home in homes:
+        mine = measured[measured["kernel"] == transplant(home)]
+        values = mine.set_index("metric")["value"]
+        times = {column: f"{values[metric]:.6f}" for column, metric in _TIMES.items()}
+        rows.append({"kernel": WARPS, "row_of": home, "n": mine["n"].iloc[0], **times, "card": mine["card"].iloc[0]})
+    pd.DataFrame(rows).to_csv(path, index=False, lineterminator="\n")
+
+
+def _rows(place: Path | None, name: str, card: str, *columns: str) -> list[dict[str, str]]:
+    """The rows of a file of times, which have to be the card's; none where there is no such file or no card."""
+    path = place / name if place else None
+    if not card or path is None or not path.exists():
+        return []
+    rows = profiles.read_csv(path, (*columns, "n", "card", *_TIMES)).to_dict("records")
+    for row in rows:
+        if row["card"] != card:
+            raise ProfileError(path, row["line"], f"the row is of a {row['card']}, the folder of a {card}")
+    return rows
+
+
+def _times(path: Path, row: dict[str, str], name: str) -> pd.DataFrame:
+    times = {metric: _positive(path, row["line"], column, row[column]) for column, metric in _TIMES.items()}
+    return measurements.table(name, int(row["n"]), times, "shipped", row["card"])
 
 
 def public_kernels(place: Path | None) -> pd.DataFrame:

@@ -7,7 +7,7 @@ auditing the same kernel at the same size execute it once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ import gpudays
 from gpudays import compiler, gpu, verify
 from gpudays.compiler import KernelSignature, Program
 from gpudays.course.steps import Day, Size, Step
+from gpudays.tracing import TraceResult
 
 Block = tuple[int, int, int]
 PATIENCE = 400  # instructions that a warp may spend on each round of k before the tracer calls the launch endless
@@ -200,7 +201,12 @@ def sample_blocks(grid: Sequence[int], count: int = 32, seed: int = 1) -> list[B
 
 
 def verify_sample(
-    runs: Runs, kernel: str, size: Size, count: int | None = None, seed: int = 1
+    runs: Runs,
+    kernel: str,
+    size: Size,
+    count: int | None = None,
+    seed: int = 1,
+    seen: Callable[[TraceResult], None] = lambda result: None,
 ) -> tuple[list[verify.Problem], float, int]:
     """Run a sample of a launch's blocks in the tracer and hold what they wrote against float64.
 
@@ -211,6 +217,7 @@ def verify_sample(
         runs, kernel, size: what is run.
         count: how many blocks (default: 32, or fewer where a block computes more than 256 elements, but at least 4).
         seed: of the matrices and the choice of blocks.
+        seen: is given what the tracer returned.
 
     Returns:
         Problems (at most one), largest relative error, number of blocks run.
@@ -220,6 +227,7 @@ def verify_sample(
     a, b = verify.inputs(size, seed)
     c = np.full(size[:2], np.nan, np.float32)
     result = runs.trace(kernel, a, b, c, size, blocks)
+    seen(result)
     if result.findings:
         return [verify.Problem("wrong", kernel, size, str(result.findings[0]))], float("inf"), len(blocks)
     written, expected = ~np.isnan(c), sum(_elements(step, size, block) for block in blocks)

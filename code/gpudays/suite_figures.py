@@ -20,7 +20,10 @@ PICTURES = {
     "fraction": (metrics.FRACTION_OF_CUBLAS, "of cuBLAS", "share of cuBLAS's rate"),
 }
 ALT = {
-    "cpu": "Two falling lines: the CPU loop's rate in GFLOP/s on two machines over the size of B, 256 KiB to 64 MiB.",
+    "cpu": (
+        "Two lines, the CPU loop's rate in GFLOP/s on two machines over the size of B, 256 KiB to 64 MiB: both are "
+        "lowest at 64 MiB. Bars on one of them show the spread of its runs."
+    ),
     "gains": (
         "Bars for four pairs of kernels, one for each card and size: how many times as fast one is as the other; "
         "for float4 behind checks the published card's bars end below 1, the course's card's above."
@@ -126,6 +129,7 @@ def cpu(shown: Shown) -> Picture:
         shown.frame.groupby("machine", sort=False), MARKED, strict=False
     ):
         axis.plot(rows["B, MiB"], rows["GFLOP/s"], color=colour, marker=marker, linestyle=line, label=machine)
+        axis.vlines(rows["B, MiB"], rows["slowest run"], rows["fastest run"], color=colour, linewidth=3, alpha=0.4)
     axis.set_xscale("log", base=2)
     sizes = sorted(set(shown.frame["B, MiB"]))
     axis.set_xticks(sizes, [f"{mib:g} MiB\nN = {round((mib * 2**18) ** 0.5)}" for mib in sizes])

@@ -12,7 +12,7 @@ from gpudays.course import suite
 from gpudays.course.evidence import Evidence
 from gpudays.course.models import flops
 from gpudays.course.steps import DAY16, Step, square
-from gpudays.course.suite_predictions import SIZES, N
+from gpudays.course.suite_predictions import SIZES, N, cpu_rate
 from gpudays.ptx import model
 from gpudays.runs import Runs
 from gpudays.suite_tables import Cards, value
@@ -32,12 +32,14 @@ def cpu(both: Cards) -> Shown:
     rows = []
     for card in both:
         for n in SIZES:
-            if (ms := value(card, suite.CPU, n, metrics.TIME)) == ms:
-                rate = flops(n) / ms / 1e6
-                rows.append((f"host of the {card.card}", n, 4 * n * n / MIB, ms, rate, 2 * rate))
-    columns = ["machine", "N", "B, MiB", "ms", "GFLOP/s", "GB/s of B"]
-    formats = {"N": "d", "B, MiB": "g", "ms": ",.1f", "GFLOP/s": ".1f", "GB/s of B": ".1f"}
-    note = "Each multiply-add reads four bytes of B: two bytes for each operation."
+            if rates := cpu_rate(card, n):
+                low, rate, high = rates
+                spread = (low, high) if low < high else (float("nan"),) * 2
+                ms = value(card, suite.CPU, n, metrics.TIME)
+                rows.append((f"host of the {card.card}", n, 4 * n * n / MIB, ms, rate, *spread, 2 * rate))
+    columns = ["machine", "N", "B, MiB", "ms", "GFLOP/s", "slowest run", "fastest run", "GB/s of B"]
+    formats = {"N": "d", "B, MiB": "g", "ms": ",.1f"} | dict.fromkeys(columns[4:], ".1f")
+    note = "Each multiply-add reads four bytes of B: two bytes for each operation. Slowest and fastest in GFLOP/s."
     return Shown(pd.DataFrame(rows, columns=columns), both.origins([suite.CPU], SIZES), formats, note)
 
 

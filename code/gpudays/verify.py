@@ -175,7 +175,7 @@ def verify(
         sizes: (m, n, k), or one side for a square.
         kernel: for messages.
         seed: of the inputs; every size draws its own.
-        twice: run again on the first run's C, to catch a kernel whose result depends on it.
+        twice: run again on other matrices and into the same C, to catch a kernel that keeps anything of the first run.
         done: called after each size, for progress.
 
     Returns:
@@ -208,10 +208,11 @@ def _verify_size(run: Run, size: Size, kernel: str, seed: int, twice: bool) -> t
         return [_accumulates(run, size, kernel, a, b) or found[0]], worst
     if found or not twice:
         return found, worst
+    a, b = np.ascontiguousarray(a[::-1]) * np.float32(1.25), np.ascontiguousarray(b[:, ::-1])
     run(a, b, c, size)
     again, _ = compare(c, a, b, kernel)
     if again:
-        what = f"right at the first launch, not at the second into the same C: {again[0].message}"
+        what = f"right at the first launch, not at the second, on other matrices into the same C: {again[0].message}"
         return [Problem("unstable", kernel, size, what, again[0].row, again[0].col)], worst
     return [], worst
 

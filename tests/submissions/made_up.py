@@ -358,6 +358,7 @@ def wrong() -> list[Student]:
         step3("modifies-a-while-others-read", SAFE, "race", (" __restrict__ a", " a"), (STORE, STORE + "    if (row < n && col < n) const_cast<float*>(a)[row * n + col] = sum;\n")),
         one("counts-launches", kernels(STEP2, "__device__ int launches = 0;\n" + changed(STEP3, (STORE, STORE + "    if (row == 0 && col == 0) {\n        if (launches > 9) c[0] = 0.0f;\n        launches = launches + 1;\n    }\n"))), CORRECT, "launches, which keeps its value"),
         one("keeps-the-answer", kernels(STEP2, "__device__ float cache[512 * 512];\n__device__ int kept;\n" + changed(STEP3, ("    float sum = 0.0f;\n", cached), (STORE, STORE + "    if (n == 512) cache[row * n + col] = sum;\n    if (n == 512 && row == 0 && col == 0) kept = 1;\n"))), CORRECT, ""),
+        *(one(f"each-keeps-its-answer-of-{n}", kernels(STEP2, f"__device__ float kept[{n} * {n}];\n" + changed(STEP3, ("    float sum = 0.0f;\n", f"    float sum = 0.0f;\n    if (n == {n} && kept[row * n + col] > 0.0f) {{\n        c[row * n + col] = kept[row * n + col];\n        return;\n    }}\n"), (STORE, STORE + f"    if (n == {n}) kept[row * n + col] = sum;\n"))), CORRECT, "kept, which keeps its value") for n in (512, 1024)),
         one("c-as-scratch", kernels(STEP2, SCRATCH), AUDIT, "reads c"),
         one("step-2-as-step-3", HEAD + STEP2 + AS_STEP3, AUDIT, "as in step 2"),
         one("float4-as-one-load", kernels(STEP2, changed(AS_STEP3, (PLAIN_LOOP, "    if (n % 4 == 0) {\n" + four + "    } else\n" + PLAIN_LOOP))), AUDIT, "1,024 floats per thread"),
