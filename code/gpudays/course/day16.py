@@ -13,7 +13,7 @@ from gpudays import metrics
 from gpudays.course import evidence as ev
 from gpudays.course.evidence import Evidence
 from gpudays.course.models import matrix_bytes, naive_loads_per_thread, size_past_l2, tiled_loads_per_thread
-from gpudays.course.predictions import Verdict, cannot, close, decide, listed
+from gpudays.course.predictions import MORE, Verdict, cannot, close, decide, listed
 from gpudays.course.steps import DAY16
 from gpudays.ptx import model
 
@@ -26,7 +26,6 @@ TILES = {step.block[0]: step.kernel for step in SWEEP.steps}  # kernel by side o
 
 SPEEDUP_TOLERANCE = 0.25  # a predicted speed-up matches within a quarter: who writes 8 expects 6 to 10
 NO_CONFLICT = 0.25  # of the wavefronts: an H200 counts up to 13 % more turns than addresses explain; 2-way adds 100 %
-MORE = 1.05  # one gain is more than another from a twentieth on: runs of one kernel differ by a few percent
 
 
 def paper_loads(k: int) -> tuple[int, int]:

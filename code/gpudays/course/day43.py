@@ -13,7 +13,7 @@ from gpudays import metrics
 from gpudays.course import evidence as ev
 from gpudays.course.evidence import Evidence
 from gpudays.course.models import MIB, matrix_bytes, size_past_l2
-from gpudays.course.predictions import CANNOT, Verdict, cannot, close, decide, listed
+from gpudays.course.predictions import CANNOT, MORE, Verdict, cannot, close, decide, listed
 from gpudays.course.steps import DAY43
 
 KERNELS = tuple(step.kernel for step in DAY43.steps)
@@ -132,8 +132,8 @@ def _tiling_gain(predicted: Predictions, evidence: Evidence, n: int) -> Verdict:
     if evidence.l2_bytes >= matrix_bytes(n):
         holds = f"the L2 of {evidence.card} holds {evidence.l2_bytes / MIB:.0f} MiB, so the matrices stay in it"
         return Verdict(number, claim, CANNOT, figures, holds)
-    matched = (large[0] > small[0]) is predicted.tiling_gains_more_past_l2
-    return decide(number, claim, matched, figures, _why_past_l2(evidence, n, large[0] > small[0]))
+    grew = large[0] > MORE * small[0]
+    return decide(number, claim, grew is predicted.tiling_gains_more_past_l2, figures, _why_past_l2(evidence, n, grew))
 
 
 def _why_past_l2(evidence: Evidence, n: int, grew: bool) -> str:
