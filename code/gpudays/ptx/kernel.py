@@ -33,9 +33,6 @@ from gpudays.ptx.model import BUFFER_ALIGNMENT
 from gpudays.ptx.parser import TYPE_BYTES, Function, Module, Variable
 
 MODULE_BASE = at.GLOBAL_BASE
-# From so many instructions on LLVM's quick code generator is used: on a register-tiled kernel of 2000 it halves the
-# seconds of compiling and costs a quarter of the speed.
-LARGE = 1000
 ARGUMENT_BASE = at.GLOBAL_BASE + (1 << 36)
 
 
@@ -60,7 +57,7 @@ class CompiledKernel:
     """
 
     function: Function
-    native: native.Native
+    native: native.Tiers
     code: codegen.Code
     graph: cfg.Graph
     variables: list[tuple[Variable, int]]
@@ -110,10 +107,9 @@ def _compile(module: Module, name: str, checks: bool) -> CompiledKernel:
     code = generator.generate()
     origin = provenance.Provenance(function.instructions, function.registers)
     text = _assemble(code, plan)
-    compiled = native.compile_ir(text, effort=2 if len(function.instructions) < LARGE else 0)
     return CompiledKernel(
-        function, compiled, code, graph, variables, addresses, params, param_bytes, shared, plan.local_bytes, cell,
-        global_cell, _memory_use(function, origin), origin, text,
+        function, native.Tiers(text), code, graph, variables, addresses, params, param_bytes, shared, plan.local_bytes,
+        cell, global_cell, _memory_use(function, origin), origin, text,
     )  # fmt: skip
 
 

@@ -252,9 +252,11 @@ class Machine:
         while place < len(self.blocks) and not self.observer.stopped:
             piece = self.blocks[place : place + size]
             started = time.perf_counter()
-            self.kernel.native.run(self.memory.ctypes.data, piece.ctypes.data, len(piece))
+            code = self.kernel.native.code  # kept while it runs: another thread may put better code in its place
+            code.run(self.memory.ctypes.data, piece.ctypes.data, len(piece))
             taken = time.perf_counter() - started
             place += len(piece)
+            self.kernel.native.ran(taken, taken / len(piece) * (len(self.blocks) - place))
             self.blocks_done = place
             if taken < CHUNK_SECONDS / 2:
                 size *= 2

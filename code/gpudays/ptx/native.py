@@ -1,4 +1,4 @@
-"""Tracer, room 10: LLVM IR becomes machine code in this process, once per kernel and CPU."""
+"""Tracer, room 10: LLVM IR becomes machine code in this process: quickly, and again with care if it runs long."""
 
 from __future__ import annotations
 
@@ -6,14 +6,23 @@ import contextlib
 import ctypes
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
 
 from gpudays.ptx.parser import PtxSyntaxError
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # garbage collection in the middle of a compilation may close another engine
 _ready = False
+
+QUICK, CAREFUL = (0, 0), (1, 2)  # levels of LLVM's passes and of its code generator
+# What careful code costs to make, per line of IR, and when that is worth it: once quick code has run, or will run, for
+# this many times as long. Careful code runs about twice as fast.
+SECONDS_PER_LINE, WORTH = 1e-4, 2.5
+TELLING = (
+    0.02  # seconds; a shorter run says little of what is left: the first accesses of a launch are settled in Python
+)
 
 
 def _prepare() -> None:
@@ -35,7 +44,7 @@ def target_machine(effort: int = 2):
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=effort, jit=True)
 
 
-@dataclass
+@dataclass(eq=False)
 class Native:
     """Compiled code; keeps its engine alive. `run` is `int run(machine, blocks, count)`."""
 
@@ -46,19 +55,57 @@ class Native:
 RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
 
 
-def compile_ir(text: str, level: int = 1, effort: int = 2) -> Native:
+class Tiers:
+    """A kernel's code: quick at first, careful from the moment that its running time makes that worth while.
+
+    Which of the two runs a block makes no difference to what the block does; a launch may change between blocks.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text, self._making = text, threading.Lock()
+        self._cost = SECONDS_PER_LINE * text.count("\n")
+        self._ran = 0.0
+        self.code = compile_ir(text, *QUICK)
+        self.careful = False
+
+    def ran(self, seconds: float, left: float) -> None:
+        """Note how long `code` ran just now and may have left to run, in seconds; `code` may be better afterwards."""
+        self._ran += seconds
+        if not self.careful and seconds > TELLING and self._ran + left > WORTH * self._cost:
+            self.improve()
+
+    def improve(self) -> None:
+        """Make the careful code, unless another thread is at it."""
+        if self._making.acquire(blocking=False):
+            try:
+                if not self.careful:
+                    self.code, self.careful = compile_ir(self._text, *CAREFUL), True
+            finally:
+                self._making.release()
+
+
+def compile_ir(text: str, level: int, effort: int) -> Native:
     """Machine code for a module's text, which defines `@run`."""
     with _lock:
-        machine = target_machine(effort)
+        machine, context = target_machine(effort), _context()
         try:
-            module = llvm.parse_assembly(text, context=_context())
+            module = llvm.parse_assembly(text, context=context)
             module.verify()
         except RuntimeError as error:  # operands of types that the routines did not expect
             raise PtxSyntaxError(f"this PTX does not fit together: {str(error).strip()}") from error
         _optimise(module, machine, level)
         engine = llvm.create_mcjit_compiler(module, machine)
         engine.finalize_object()
-        return Native(engine, RUN(engine.get_function_address("run")))
+        code = Native(engine, RUN(engine.get_function_address("run")))
+        # An engine has to go before its context, and garbage collection knows no order: both stay until the code goes.
+        weakref.finalize(code, _close, engine, context).atexit = False
+        return code
+
+
+def _close(engine, context) -> None:
+    with _lock:
+        engine.close()
+        context.close()
 
 
 def _context():

@@ -1,0 +1,124 @@
+"""Tracer, room 10: quick and careful code do the same, a launch changes over in between, and old code goes in order."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpudays
+from gpudays import kernels_in_pages, verify
+from gpudays.ptx import kernel, native
+
+ROOT = Path(__file__).parents[1]
+DAY43 = kernels_in_pages.kernel_text(ROOT / "code/day43-matmul-1/matmul_steps.cu")
+DAY44 = kernels_in_pages.kernel_text(ROOT / "code/day44-matmul-2/matmul_registers.cu")
+# 64-bit sums across blocks, divergence, shared memory, a device function, half precision conversions
+ODD = """
+__device__ float halve(float x) { return x < 0.0f ? -x / 2.0f : sqrtf(x) / 3.0f; }
+extern "C" __global__ void odd(const float* a, float* c, unsigned long long* total, int n) {
+    __shared__ float tile[64];
+    int i = blockIdx.x * 64 + threadIdx.x;
+    tile[threadIdx.x] = i < n ? a[i] : 0.0f;
+    __syncthreads();
+    float sum = 0.0f;
+    for (int k = 0; k <= (i & 31); ++k) sum += halve(tile[(threadIdx.x + k) & 63]);
+    if (i < n) c[i] = sum;
+    if (threadIdx.x % 3 == 0) atomicAdd(total, (unsigned long long)(i * i));
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch):
+    monkeypatch.setattr(kernel, "_cache", {})
+
+
+def traced(source: str, name: str, grid, block, size=None):
+    if name == "odd":
+        a = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
+        args = [a, np.full(1000, np.nan, np.float32), np.zeros(1, np.uint64), np.int32(1000)]
+    else:
+        a, b = verify.inputs((size,) * 3)
+        args = [a, b, np.full((size, size), np.nan, np.float32), np.uint64(size)]
+    result = gpudays.trace(source, name, grid=grid, block=block, args=args)
+    return result, args
+
+
+def careful_made() -> list[bool]:
+    return [compiled.native.careful for compiled in kernel._cache.values()]
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "grid", "block", "size"),
+    [
+        (ODD, "odd", 16, 64, None),
+        (DAY43, "matmulStridedRows", (5, 5), (16, 16), 70),
+        (DAY43, "matmulTiled", (5, 5), (16, 16), 70),
+        (DAY44, "matmulVectorLoads", (3, 2), 128, 130),
+    ],
+)
+def test_quick_and_careful_code_do_the_same(monkeypatch, source, name, grid, block, size):
+    quick, in_quick = traced(source, name, grid, block, size)
+    assert careful_made() == [False]
+    kernel._cache.clear()
+    monkeypatch.setattr(native, "QUICK", native.CAREFUL)
+    careful, in_careful = traced(source, name, grid, block, size)
+    for one, other in zip(in_quick, in_careful, strict=True):
+        assert np.array_equal(one, other, equal_nan=isinstance(one, np.ndarray))
+    assert quick.counters.equals(careful.counters) and quick.findings == careful.findings == []
+
+
+def test_a_launch_changes_over_between_blocks(monkeypatch):
+    quick, in_quick = traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    kernel._cache.clear()
+    monkeypatch.setattr(native, "TELLING", 0.0)
+    monkeypatch.setattr(native, "WORTH", 0.0)
+    both, in_both = traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    assert careful_made() == [True]
+    assert np.array_equal(in_quick[2], in_both[2]) and quick.counters.equals(both.counters)
+
+
+def test_what_runs_long_gets_careful_code_and_what_does_not_keeps_its_own():
+    tiers = native.Tiers(next(iter(_compiled())).ir)
+    tiers.ran(native.TELLING * 2, left=0.0)
+    assert not tiers.careful
+    first = tiers.code
+    tiers.ran(native.TELLING / 2, left=1000.0)  # too short a run to tell
+    assert not tiers.careful
+    tiers.ran(native.TELLING * 2, left=1000.0)
+    assert tiers.careful and tiers.code is not first
+
+
+def _compiled():
+    traced(ODD, "odd", 16, 64)
+    return kernel._cache.values()
+
+
+GARBAGE = """
+import gc
+from gpudays.ptx import native
+target, layout = native.layout_of_this_machine()
+text = f'''
+target triple = "{target}"
+target datalayout = "{layout}"
+define i32 @run(ptr %machine, ptr %blocks, i64 %count) {{ ret i32 7 }}
+'''
+for level in range(60):
+    code = native.compile_ir(text, level % 2, level % 3)
+    assert code.run(0, 0, 0) == 7
+    ring = [code]
+    ring.append(ring)  # only the garbage collector gets rid of it, in whatever order
+    del code, ring
+    if level % 7 == 0:
+        gc.collect()
+gc.collect()
+print("done")
+"""
+
+
+def test_code_that_is_garbage_goes_without_a_crash():
+    """In a process of its own: closing an engine after its context ends the process."""
+    ran = subprocess.run([sys.executable, "-c", GARBAGE], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr[-2000:]
