@@ -52,7 +52,7 @@ site: $(READY)
 
 # Headless Chromium over the built site; screenshots go to _build/screenshots.
 browser: $(READY) site
-	$(BIN)/python -m pytest tests/site -n $(JOBS) -q
+	$(BIN)/python -m pytest tests/site -n $(JOBS) --dist worksteal -q
 
 # On a machine with a card: what only a card can say, and the notebooks live.
 gpu: $(READY)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import gpudays
+from gpudays import compiler
 from gpudays.kernels_in_pages import kernel_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,9 +23,9 @@ NO_DEVICE = 77
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
 def test_every_row_of_the_launch_table_compiles_alone_and_does_not_spill(arch):
-    compiled = gpudays.compile(kernel_text(PROGRAM), arch=arch)
-    assert sorted(compiled.kernels) == KERNELS
-    for kernel, needs in compiled.resources(arch).items():
+    found = compiler.report(kernel_text(PROGRAM), arch)
+    assert sorted(found) == KERNELS
+    for kernel, needs in found.items():
         assert needs.spill_stores == needs.spill_loads == needs.stack_bytes == 0, kernel
         assert needs.shared_bytes <= 48 * 1024, kernel  # what a launch gets without asking for more
 

@@ -62,7 +62,8 @@ def test_engines_are_right_and_agree(name):
 
 ROOT = Path(__file__).parent.parent
 COURSE = [(day, step, size) for day in DAYS.values() for step in day.steps for size in [(35, 35, 35), (1, 1, 1)]]
-COURSE = [c for c in COURSE if c[0].name != "day44" or c[2][0] > 1]  # big tiles: one size is enough
+# Day 44's tiles are large, and the oracle slow: one size, of two rounds of k, is enough.
+COURSE = [(d, s, (19, 19, 19) if d.name == "day44" else n) for d, s, n in COURSE if d.name != "day44" or n[0] > 1]
 
 
 def both(ptx: str, kernel: str, grid, block, args: list, shared_bytes: int = 0, **options):

@@ -18,7 +18,7 @@ pytest.importorskip("distributed")
 sys.path.insert(0, str(Path(__file__).parent / "submissions"))
 import made_up
 
-NAMES = ("solution", "int-n", "padded", "stub", "no-first-barrier", "accumulates", "c-as-scratch", "notebook", "prose")
+NAMES = ("solution", "padded", "stub", "no-first-barrier", "accumulates", "c-as-scratch", "prose")
 FEW = [student for student in made_up.everyone() if student.name in NAMES]
 
 

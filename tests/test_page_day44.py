@@ -122,11 +122,6 @@ def test_step_4_stands_alone_for_the_sweep(lab):
     assert opaque(ladder_figures.sweep(shown))
 
 
-def test_no_step_spills_on_any_architecture_of_the_launch_table(lab):
-    table = lab.compile(SOURCE).frame
-    assert (table["spilled bytes"] == 0).all() and set(table["step"]) == {4, 5, 6}
-
-
 def test_counted_as_on_paper(lab):
     table = lab.trace(SOURCE, 256).frame.set_index("step")
     cuts = lab.tiles(SOURCE, ladder.TRACED_ARCH)

@@ -44,6 +44,8 @@ def given(day: str) -> str:
         if not (home / program).is_file():
             continue
         text = kernels_in_pages.kernel_text(home / program)
+        if asked.baseline not in text:
+            continue
         try:
             Runs(text, asked.day).signature(asked.baseline)
         except (KernelNotFound, ParameterError):

@@ -69,7 +69,7 @@ def _executor(scheduler: str, jobs: int, gpu: bool | None) -> Iterator[tuple[Exe
     if scheduler:
         from distributed import Client
 
-        with Client(scheduler, timeout="20s") as client:
+        with Client(scheduler, timeout="10s") as client:
             card = "" if gpu is False else client.submit(_card_name, pure=False).result()
             yield client.get_executor(pure=False), card
         return

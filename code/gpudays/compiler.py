@@ -72,8 +72,10 @@ class Program:
         """The kernels by C++ name, in PTX order."""
         mangled = ""
         if LINKAGE.search(self.source):  # extern "C" hides the parameters' types: ask for the C++ names once
-            again = nvrtc.run(LINKAGE.sub('extern "C++"', self.source), _virtual(self.arch), self.options, self.names)
-            mangled = again.ptx
+            cpp, arch = LINKAGE.sub('extern "C++"', self.source), _virtual(self.arch)
+            # As a debug build, whose code nobody runs: without optimisation it takes a tenth of the time.
+            again = nvrtc.run(cpp, arch, ("--device-debug", *self.options), self.names)
+            mangled = (again if again.ok else nvrtc.run(cpp, arch, self.options, self.names)).ptx
         return signatures.read(self.ptx, mangled)
 
     def kernel(self, name: str) -> KernelSignature:

@@ -17,9 +17,9 @@ _lock = threading.RLock()  # garbage collection in the middle of a compilation m
 _ready = False
 
 QUICK, CAREFUL = (0, 0), (1, 2)  # levels of LLVM's passes and of its code generator
-# What careful code costs to make, per line of IR, and when that is worth it: once quick code has run, or will run, for
-# this many times as long. Careful code runs about twice as fast.
-SECONDS_PER_LINE, WORTH = 1e-4, 2.5
+# Careful code runs about twice as fast. What it costs to make, per line of IR, and when that is worth it: once quick code
+# will run for twice as long, or has run for four times as long.
+SECONDS_PER_LINE, WORTH = 1e-4, 2.0
 TELLING = (
     0.02  # seconds; a shorter run says little of what is left: the first accesses of a launch are settled in Python
 )
@@ -71,7 +71,7 @@ class Tiers:
     def ran(self, seconds: float, left: float) -> None:
         """Note how long `code` ran just now and may have left to run, in seconds; `code` may be better afterwards."""
         self._ran += seconds
-        if not self.careful and seconds > TELLING and self._ran + left > WORTH * self._cost:
+        if not self.careful and seconds > TELLING and self._ran / 2 + left > WORTH * self._cost:
             self.improve()
 
     def improve(self) -> None:
