@@ -105,10 +105,10 @@ def test_a_run_is_resumed_and_only_what_changed_is_done_again(tmp_path):
 
 
 def test_the_same_files_in_any_order(tmp_path):
-    one, other = tmp_path / "one", tmp_path / "other"
-    graded(made_up.write(one / "submissions", FEW), one / "grades.csv", 3)
-    for count in range(1, len(FEW) + 1):  # the last student first, one at a time
-        graded(made_up.write(other / "submissions", FEW[-count:]), other / "grades.csv", 1)
+    one, other, some = tmp_path / "one", tmp_path / "other", FEW[:3]
+    graded(made_up.write(one / "submissions", some), one / "grades.csv", 3)
+    for count in range(1, len(some) + 1):  # the last student first, one at a time
+        graded(made_up.write(other / "submissions", some[-count:]), other / "grades.csv", 1)
     assert written(one) == written(other)
 
 

@@ -16,6 +16,7 @@ from gpudays.cli import app
 from gpudays.exercise_gates import EXERCISES
 from gpudays.exercise_report import NOT_WRITTEN, POINTS, STAGES
 from gpudays.extract import extract
+from gpudays.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[1]
 DAYS = list(EXERCISES)
@@ -46,13 +47,28 @@ def pytest_in(folder: Path) -> tuple[int, dict[str, int]]:
     return ran.returncode, {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped)", ran.stdout)}
 
 
-@pytest.mark.parametrize("day", DAYS)
-def test_every_check_fails_on_the_stub_and_passes_on_the_solution(folders, day, tmp_path):
-    folder = Path(shutil.copytree(folders[day], tmp_path / day))
+def test_a_plain_pytest_is_the_autograder(folders, tmp_path):
+    folder = Path(shutil.copytree(folders["day43"], tmp_path / "day43"))
     assert pytest_in(folder) == (1, {"failed": len(STAGES)})
-    (folder / checking.program_name(day)).write_text(solution(day))
+    (folder / checking.program_name("day43")).write_text(solution("day43"))
     status, counts = pytest_in(folder)
     assert status == 0 and "failed" not in counts and sum(counts.values()) == len(STAGES), counts
+
+
+@pytest.mark.parametrize("day", DAYS)
+def test_every_check_fails_on_the_stub_and_passes_on_the_solution(folders, day, tmp_path):
+    """As the handed-out test calls them, stage by stage."""
+    folder = Path(shutil.copytree(folders[day], tmp_path / day))
+    file = folder / checking.program_name(day)
+    assert f'checking.check("{day}", FILE, sandbox)' in (folder / f"test_{day}.py").read_text("utf-8")
+    with Sandbox() as sandbox:
+        stub = checking.check(day, file, sandbox)
+        file.write_text(solution(day))
+        solved = checking.check(day, file, sandbox)
+    for stage in STAGES:
+        with pytest.raises(AssertionError, match=stage):
+            stub.require(stage)
+        solved.require(stage)
 
 
 @pytest.mark.parametrize("day", DAYS)

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from conftest import DESKTOP, PHONE, SCREENSHOTS, pages, window
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from conftest import DESKTOP, PHONE, SCREENSHOTS, pages, window
 from gpudays.interactive import FIXED
 
 PAGES = pages()
@@ -24,12 +24,11 @@ IMAGES = "return [...document.querySelectorAll('article img')].map(i => [i.getAt
 
 def visit(browser, address, page, size=DESKTOP, theme="light"):
     window(browser, size)
-    browser.get(f"{address}/{page}")
-    browser.execute_script(
-        "localStorage.setItem('mode', arguments[0]); localStorage.setItem('theme', arguments[0])", theme
-    )
+    chosen = {"source": f"localStorage.setItem('mode', '{theme}'); localStorage.setItem('theme', '{theme}')"}
+    before_the_page = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", chosen)
     browser.get_log("browser")
     browser.get(f"{address}/{page}")
+    browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", before_the_page)
     assert browser.execute_script("return document.documentElement.dataset.theme") == theme
 
 

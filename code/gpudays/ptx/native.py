@@ -17,8 +17,8 @@ _lock = threading.RLock()  # garbage collection in the middle of a compilation m
 _ready = False
 
 QUICK, CAREFUL = (0, 0), (1, 2)  # levels of LLVM's passes and of its code generator
-# Careful code runs about twice as fast. What it costs to make, per line of IR, and when that is worth it: once quick code
-# will run for twice as long, or has run for four times as long.
+# Careful code runs about twice as fast. What it costs to make, per line of IR, and when that is worth it: once quick
+# code will run for twice as long, or has run for four times as long.
 SECONDS_PER_LINE, WORTH = 1e-4, 2.0
 TELLING = (
     0.02  # seconds; a shorter run says little of what is left: the first accesses of a launch are settled in Python
