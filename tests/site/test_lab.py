@@ -11,11 +11,12 @@ import urllib.request
 
 import nbformat
 import pytest
-from conftest import SCREENSHOTS, window
 from selenium.common.exceptions import ElementNotInteractableException, StaleElementReferenceException, TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
+
+from conftest import SCREENSHOTS, window
 
 CELL = "from gpudays import interactive\n\ninteractive.explore_warp()"
 
