@@ -42,7 +42,8 @@ def course(tmp_path_factory):
         (root / name).mkdir()
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "code/gpudays", root / "code/gpudays", ignore=ignored)
-    for name in ("_config.yml", "jupytext.toml", "requirements.txt"):
+    (root / "book/images").mkdir(parents=True)
+    for name in ("_config.yml", "jupytext.toml", "requirements.txt", "book/images/favicon.svg"):
         shutil.copy(ROOT / name, root / name)
     (root / "_toc.yml").write_text(
         "format: jb-book\nroot: book/intro\nchapters:\n  - file: book/tiny\n  - file: book/other\n"
