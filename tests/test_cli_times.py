@@ -15,11 +15,16 @@ from gpudays.runs import Runs
 CARD = gpu.Device("NVIDIA L4", "sm_89", 58, 48 * 2**20, 24 * 2**30, "580.1", (13, 0))
 
 
-def test_the_table_is_read_back_as_shipped_times(tmp_path, monkeypatch):
+@pytest.fixture
+def on_a_card(monkeypatch):
+    """A card that multiplies with NumPy, and takes 2 ms for it."""
     monkeypatch.setattr(gpu, "_probe", lambda: (CARD, ""))
     monkeypatch.setattr("gpudays.profiler.find_ncu", lambda: None)
     monkeypatch.setattr(Runs, "launch", lambda self, kernel, a, b, c, size: np.matmul(a, b, out=c))
     monkeypatch.setattr(Runs, "time", lambda self, kernel, size, repeats=None: gpu.Timing((1.0, 2.0, 4.0)))
+
+
+def test_the_table_is_read_back_as_shipped_times(tmp_path, on_a_card):
     table = tmp_path / "x-past-l2.timing.csv"
     ran = CliRunner().invoke(app, ["time", "day43", "--size", "64", "--output", str(table)])
     assert ran.exit_code == 0 and "live, NVIDIA L4" in ran.output, ran.output
@@ -29,12 +34,8 @@ def test_the_table_is_read_back_as_shipped_times(tmp_path, monkeypatch):
     assert set(read[read["metric"] == metrics.TIME_MAX]["value"]) == {4.0}
 
 
-def test_day_44_writes_its_tiles_for_other_cards(tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "_probe", lambda: (CARD, ""))
-    monkeypatch.setattr("gpudays.profiler.find_ncu", lambda: None)
+def test_day_44_writes_its_tiles_for_other_cards(tmp_path, on_a_card, monkeypatch):
     monkeypatch.setattr(gpu, "time_cublas", lambda *size, **_: gpu.Timing((1.0,)))
-    monkeypatch.setattr(Runs, "launch", lambda self, kernel, a, b, c, size: np.matmul(a, b, out=c))
-    monkeypatch.setattr(Runs, "time", lambda self, kernel, size, repeats=None: gpu.Timing((1.0, 2.0, 4.0)))
     table = tmp_path / ladder_files.TRANSPLANTS_FILE
     ran = CliRunner().invoke(app, ["time", "day44", "--size", "64", "--output", str(table)])
     assert ran.exit_code == 0, ran.output

@@ -101,8 +101,8 @@ class Ladder(Session):
         timings = {n: runs.time(kernel, size, (repeats or {}).get(n)) for n, (runs, kernel) in kernels.items()}
         ceilings.append(self._cublas(size))
         ceiling = min(ceilings, key=lambda timing: timing.median)
-        for name, timing in {**timings, day44.CUBLAS: ceiling}.items():
-            self.learn(self._times(name, size, timing, ceiling))
+        timings[day44.CUBLAS] = ceiling
+        self.learn(measurements.concat([self._times(name, size, t, ceiling) for name, t in timings.items()]))
 
     def _cublas(self, size: Size) -> gpu.Timing:
         return gpu.time_cublas(*size, warm_ups=self.day.warmups, repeats=self.day.repeats)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpudays import occupancy
+from gpudays import compiler, occupancy
 from gpudays.compiler import KernelSignature, Param, Program
 from gpudays.ptx.model import LaunchError
 
@@ -81,8 +81,7 @@ def check_launch(
 
 
 def _check_resources(program: Program, kernel: KernelSignature, threads: int, shared_bytes: int, arch: str) -> None:
-    by_mangled = {program.kernels[name].mangled: needs for name, needs in program.resources(arch).items()}
-    needs = by_mangled.get(kernel.mangled)
+    needs = compiler.report(program.source, arch, program.options, program.names).get(kernel.mangled)
     if needs is None:  # no report: the card itself will say whether it takes the launch
         return
     card = occupancy.sm(arch)

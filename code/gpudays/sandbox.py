@@ -136,8 +136,7 @@ class Sandbox:
 
 def serve() -> None:
     """Answer jobs from standard input until it ends."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    out = _answers()
     for line in sys.stdin:
         job = Job(**json.loads(line))
         try:
@@ -198,11 +197,15 @@ def work_on_one() -> None:
     """Work on the one job on standard input, as a process started for it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     turns.limit = CARD_SECONDS
-    with os.fdopen(os.dup(1), "w") as out:
-        os.dup2(2, 1)  # what a library prints is no answer
-        _work(Job(**json.loads(sys.stdin.readline())), out)
-        out.flush()
-        os._exit(0)  # a driver in trouble can hang an orderly end
+    _work(Job(**json.loads(sys.stdin.readline())), _answers())
+    os._exit(0)  # a driver in trouble can hang an orderly end
+
+
+def _answers():
+    """Standard output, for answers alone: what a library prints there is none, and goes to the errors."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return out
 
 
 def _limit_memory(more: int) -> None:

@@ -34,7 +34,7 @@ def cpu(both: Cards) -> Shown:
         for n in SIZES:
             if rates := cpu_rate(card, n):
                 low, rate, high = rates
-                spread = (low, high) if low < high else (float("nan"),) * 2
+                spread = (low, high) if low < high else (NAN, NAN)
                 ms = value(card, suite.CPU, n, metrics.TIME)
                 rows.append((f"host of the {card.card}", n, 4 * n * n / MIB, ms, rate, *spread, 2 * rate))
     columns = ["machine", "N", "B, MiB", "ms", "GFLOP/s", "slowest run", "fastest run", "GB/s of B"]
