@@ -15,7 +15,7 @@ READY  := $(VENV)/.ready
 NOTEBOOKS := $(sort $(wildcard book/*.ipynb book/*/*.ipynb))
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: book test lint unit notebooks site browser gpu lab pages stamp profiles bench format clean help
+.PHONY: book test forget lint unit notebooks site browser gpu lab pages stamp profiles bench format clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -35,7 +35,12 @@ book: $(READY)
 lab: $(READY)
 	$(BIN)/jupyter lab book
 
-test: lint unit notebooks site browser
+# What NVRTC compiles is kept for this run: each kernel is compiled once, and nothing that an earlier run left is used.
+test: export GPUDAYS_CACHE := $(CURDIR)/_build/compiled
+test: forget lint unit notebooks site browser
+
+forget:
+	@rm -rf _build/compiled
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -697,3 +697,46 @@ sample(
     lambda a: {1: a[0].astype(np.float64).sum(axis=0)[::-1]},
     arch="sm_80", tolerance=1e-5,
 )  # fmt: skip
+
+
+# ---- one instruction, several buffers ------------------------------------------------------------------------------
+
+sample(
+    "lanes that read and write different buffers",
+    """extern "C" __global__ void k(const float* x, const float* y, float* even, float* odd, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const float* from = i % 3 ? x : y;
+    float* to = i & 1 ? odd : even;
+    float sum = 0.0f;
+    for (int j = 0; j < 9; ++j) sum += from[(i + 37 * j) % n];
+    to[i] = sum;
+}""",
+    (6,), (64,),
+    lambda rng: [floats(rng, 333), floats(rng, 333), *np.zeros((2, 333), np.float32), np.int32(333)],
+    lambda a: {2: _chosen(a, 0), 3: _chosen(a, 1)},
+    tolerance=1e-5,
+)  # fmt: skip
+
+
+def _chosen(a: list, parity: int) -> np.ndarray:
+    i = np.arange(333)
+    places = (i[:, None] + 37 * np.arange(9)) % 333
+    sums = np.where(i % 3 > 0, a[0][places].sum(axis=1), a[1][places].sum(axis=1))
+    return np.where(i % 2 == parity, sums, 0)
+
+
+sample(
+    "float4 or a zero that has an address",
+    """__device__ float4 zero = {0.0f, 0.0f, 0.0f, 0.0f};
+extern "C" __global__ void k(const float4* x, float4* y, int rows, int wide) {
+    int t = threadIdx.x;
+    for (int row = 0; row < rows; ++row) {
+        const float4* from = t < wide ? x + row * wide + t : &zero;
+        y[row * blockDim.x + t] = *from;
+    }
+}""",
+    (1,), (48,),
+    lambda rng: [floats(rng, 7, 21, 4), nans(7, 48, 4), np.int32(7), np.int32(21)],
+    lambda a: {1: np.concatenate([a[0], np.zeros((7, 27, 4), np.float32)], axis=1)},
+)  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 import gpudays
 from gpudays import kernels_in_pages, verify
-from gpudays.ptx import kernel, native
+from gpudays.ptx import kernel, native, routines
 
 ROOT = Path(__file__).parents[1]
 DAY43 = kernels_in_pages.kernel_text(ROOT / "code/day43-matmul-1/matmul_steps.cu")
@@ -33,6 +33,13 @@ extern "C" __global__ void odd(const float* a, float* c, unsigned long long* tot
 @pytest.fixture(autouse=True)
 def nothing_compiled(monkeypatch):
     monkeypatch.setattr(kernel, "_cache", {})
+    forget_routines()
+
+
+def forget_routines() -> None:
+    for maker in vars(routines).values():
+        if hasattr(maker, "cache_clear"):
+            maker.cache_clear()
 
 
 def traced(source: str, name: str, grid, block, size=None):
@@ -63,6 +70,7 @@ def test_quick_and_careful_code_do_the_same(monkeypatch, source, name, grid, blo
     quick, in_quick = traced(source, name, grid, block, size)
     assert careful_made() == [False]
     kernel._cache.clear()
+    forget_routines()
     monkeypatch.setattr(native, "QUICK", native.CAREFUL)
     careful, in_careful = traced(source, name, grid, block, size)
     for one, other in zip(in_quick, in_careful, strict=True):
@@ -81,7 +89,8 @@ def test_a_launch_changes_over_between_blocks(monkeypatch):
 
 
 def test_what_runs_long_gets_careful_code_and_what_does_not_keeps_its_own():
-    tiers = native.Tiers(next(iter(_compiled())).ir)
+    traced(ODD, "odd", 16, 64)
+    tiers = next(iter(kernel._cache.values())).native
     tiers.ran(native.TELLING * 2, left=0.0)
     assert not tiers.careful
     first = tiers.code
@@ -91,9 +100,27 @@ def test_what_runs_long_gets_careful_code_and_what_does_not_keeps_its_own():
     assert tiers.careful and tiers.code is not first
 
 
-def _compiled():
-    traced(ODD, "odd", 16, 64)
-    return kernel._cache.values()
+def test_the_next_kernel_finds_the_routines_compiled(monkeypatch):
+    compiled, compile_ir = [], native.compile_ir
+    monkeypatch.setattr(native, "compile_ir", lambda text, *rest: compiled.append(text) or compile_ir(text, *rest))
+    traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    first = len(compiled)
+    traced(DAY43, "matmulCoalescedCols", (5, 5), (16, 16), 70)
+    assert (first > 4, len(compiled) - first) == (True, 1)
+    tiers = list(kernel._cache.values())[-1].native
+    tiers.improve()
+    careful = len(compiled)
+    assert careful - first - 1 > 3  # the kernel, and each routine that it calls
+    kernel._cache.clear()
+    traced(DAY43, "matmulStridedRows", (5, 5), (16, 16), 70)  # quick, with the careful routines that there are
+    assert len(compiled) - careful == 1 and careful_made() == [False]
+
+
+def test_routines_differ_only_in_what_they_depend_on():
+    same = routines.access("ld", "global", 4, 1, 0, True, 0, 4)
+    assert routines.access("ld", "global", 4, 1, 0, True, 0, 4) is same
+    of_space = [routines._of_space(space, (16, True, 96, 4)) for space in ("global", "shared", "local", "generic")]
+    assert of_space == [(0, True, 0, 4), (16, True, 0, 0), (0, False, 96, 0), (16, True, 96, 4)]
 
 
 GARBAGE = """

@@ -50,6 +50,7 @@ REQUIREMENTS = {
     "pandas": "pandas>=2.2",
     "matplotlib": "matplotlib>=3.8",
     "llvmlite": "llvmlite>=0.44",
+    "platformdirs": "platformdirs>=3",
     "typer": "typer>=0.12",
     "rich": "rich>=13",
     "ipywidgets": "ipywidgets>=7.7",

@@ -10,9 +10,11 @@ import importlib.metadata
 import importlib.util
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
+
+from gpudays import compile_cache
 
 FILE_NAME = "kernel.cu"  # what NVRTC calls the student's source in its messages
 
@@ -109,8 +111,26 @@ def include_folders() -> tuple[str, ...]:
     return tuple(str(p) for p in (found, cccl) if p and p.is_dir())
 
 
+@lru_cache(maxsize=1)
+def _library() -> tuple[str, int, int] | None:
+    """Which library compiles, exactly: its path, size and time of change; None where the system does not tell.
+
+    A compiler's version has two numbers, and PTX differs between builds of the same version.
+    """
+    _binding()
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            path = next(line.split(maxsplit=5)[5].strip() for line in maps if "libnvrtc.so" in line)
+        found = os.stat(path)
+    except (OSError, StopIteration, IndexError):
+        return None
+    return os.path.realpath(path), found.st_size, found.st_mtime_ns
+
+
 def run(source: str, arch: str, options: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Compilation:
-    """Compile once.
+    """Compile, or find what was made of the same source before (compile_cache.py).
+
+    What fails, and what includes files, is compiled each time: nobody knows here what those files hold.
 
     Args:
         source: CUDA C++.
@@ -118,6 +138,21 @@ def run(source: str, arch: str, options: tuple[str, ...] = (), names: tuple[str,
         options: further options of NVRTC.
         names: name expressions, such as ``matmulTiled<32>``, whose lowered names are wanted.
     """
+    alone = not any("include" in text or text.startswith("-I") for text in (source, *options))
+    library = _library() if alone else None
+    if library is None:
+        return _compile(source, arch, options, names)
+    key = compile_cache.key(library, source, arch, options, names)
+    kept = compile_cache.read(key)
+    if kept is not None and set(kept) == {field.name for field in fields(Compilation)}:
+        return Compilation(**kept)
+    done = _compile(source, arch, options, names)
+    if done.ok:
+        compile_cache.write(key, asdict(done))
+    return done
+
+
+def _compile(source: str, arch: str, options: tuple[str, ...], names: tuple[str, ...]) -> Compilation:
     nvrtc = _binding()
     includes = [f"-I{folder}" for folder in include_folders()] if "#include" in source else []
     program = nvrtc.createProgram(source, FILE_NAME, [], [])

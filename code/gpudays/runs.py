@@ -16,6 +16,7 @@ import gpudays
 from gpudays import compiler, gpu, verify
 from gpudays.compiler import KernelSignature, Program
 from gpudays.course.steps import Day, Size, Step
+from gpudays.ptx import engine
 from gpudays.tracing import TraceResult
 
 Block = tuple[int, int, int]
@@ -153,6 +154,10 @@ class Runs:
         if blocks is None:
             self._kept[kernel, size] = result
         return result
+
+    def prepare(self, kernel: str) -> None:
+        """Have the tracer ready for this kernel and its like: for a process that is going to run many hand-ins."""
+        engine.prepare(self.program.ptx, self.signature(kernel).mangled)
 
     def traced(self, kernel: str, size: Size):
         """What a whole launch at this size counts, from an earlier run if there was one."""

@@ -29,7 +29,7 @@ class Atomic(Routine):
         super().__init__(op, space, BITS[element] // 8, 1, *settings)
         self.what, self.kind, self.type = what, kind, element
         self.name = atomic_name(op, space, what, kind)
-        self.f = Function(f"internal void {self.name}({self.arguments}) noinline")
+        self.f = Function(f"void {self.name}({self.arguments}) noinline")
 
     def forward_name(self, space: str) -> str:
         return atomic_name(self.op, space, self.what, self.kind)

@@ -22,7 +22,7 @@ def directed(what: str, mode: str) -> Function:
     count = {"fma": 3, "sqrt": 1, "sitofp": 1, "uitofp": 1}.get(what, 2)
     source = vec("i64") if what.endswith("itofp") else _WIDE
     arguments = ", ".join(f"{source} %a{n}" for n in range(count))
-    f = Function(f"internal {_WIDE} {directed_name(what, mode)}({arguments}) noinline strictfp")
+    f = Function(f"{_WIDE} {directed_name(what, mode)}({arguments}) noinline strictfp")
     types = ", ".join([source] * count + ["metadata", "metadata"])
     suffix = ".v32f64.v32i64" if what.endswith("itofp") else ".v32f64"
     intrinsic = f"@llvm.experimental.constrained.{what}{suffix}"

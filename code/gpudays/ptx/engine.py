@@ -51,6 +51,16 @@ def parse_cached(text: str) -> tuple[parser.Module, str]:
     return parser.parse(text), hashlib.sha256(text.encode()).hexdigest()
 
 
+def prepare(text: str, name: str) -> None:
+    """Compile ahead, and with care, what kernel `name` of PTX `text` calls, for it and for all others of its like.
+
+    Raises:
+        PtxSyntaxError, UnsupportedInstruction.
+    """
+    module, key = parse_cached(text)
+    compile_kernel(module, name, True, key).native.prepare()
+
+
 def execute(
     text: str,
     name: str,

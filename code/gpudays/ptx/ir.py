@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 
 LANES = 32
@@ -28,6 +29,11 @@ class Function:
         self.lines: list[str] = []
         self.count = 0
         self.declared: set[str] = set()
+
+    @property
+    def symbol(self) -> str:
+        """What others call it by, such as `@flush`."""
+        return _symbol(self.header)
 
     def name(self) -> str:
         self.count += 1
@@ -76,9 +82,9 @@ class Function:
         self.raw(f"store {kind} {new}, ptr {at}")
 
     def call(self, kind: str, function: str, *arguments: tuple[str, str]) -> str:
-        """Call a function or intrinsic; arguments are (type, value). Intrinsics are declared on first use."""
+        """Call a function, an intrinsic or a pointer; arguments are (type, value)."""
         given = ", ".join(f"{t} {v}" for t, v in arguments)
-        if function.startswith("@llvm."):
+        if function.startswith("@"):
             types = ", ".join(t for t, _ in arguments)
             self.declared.add(f"declare {kind} {function}({types})")
         if kind == "void":
@@ -150,9 +156,14 @@ class Function:
         return f"define {self.header} {{\n{body}\n}}\n"
 
 
+def _symbol(header: str) -> str:
+    return re.search(r'@("[^"]*"|[\w.]+)\(', header)[0][:-1]
+
+
 def module(functions: list[Function], triple: str, data_layout: str, extra: str = "") -> str:
-    """The text of a module made of `functions`."""
-    declared = sorted(set().union(*(f.declared for f in functions)))
+    """The text of a module made of `functions`; what they call besides each other is declared."""
+    defined = {f.symbol for f in functions}
+    declared = sorted(d for d in set().union(*(f.declared for f in functions)) if _symbol(d) not in defined)
     profile = '!0 = !{!"branch_weights", i32 2000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 2000}\n'
     head = f'target triple = "{triple}"\ntarget datalayout = "{data_layout}"\n'
     return "\n".join([head, *declared, extra, *(f.text() for f in functions), profile])

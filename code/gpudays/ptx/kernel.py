@@ -10,23 +10,17 @@ import threading
 from dataclasses import dataclass
 
 from gpudays.ptx import (  # noqa: F401  (they register themselves)
-    atomic_ir,
     cfg,
     codegen,
     dataflow,
-    directed_ir,
     inline,
-    ir,
-    memory_ir,
     native,
     provenance,
-    race_ir,
-    scheduler_ir,
+    routines,
     semantics,
     semantics_float,
     semantics_integer,
     semantics_memory,
-    shape_ir,
 )
 from gpudays.ptx import layout as at
 from gpudays.ptx.model import BUFFER_ALIGNMENT
@@ -70,7 +64,6 @@ class CompiledKernel:
     global_cell: int
     use: MemoryUse
     origin: provenance.Provenance
-    ir: str
 
 
 _cache: dict[tuple, CompiledKernel] = {}
@@ -106,10 +99,9 @@ def _compile(module: Module, name: str, checks: bool) -> CompiledKernel:
     generator = codegen.Generator(plan, _Semantics)
     code = generator.generate()
     origin = provenance.Provenance(function.instructions, function.registers)
-    text = _assemble(code, plan)
     return CompiledKernel(
-        function, native.Tiers(text), code, graph, variables, addresses, params, param_bytes, shared, plan.local_bytes,
-        cell, global_cell, _memory_use(function, origin), origin, text,
+        function, native.Tiers(routines.kernel(code, plan)), code, graph, variables, addresses, params, param_bytes,
+        shared, plan.local_bytes, cell, global_cell, _memory_use(function, origin), origin,
     )  # fmt: skip
 
 
@@ -178,27 +170,3 @@ def _cell(graph: cfg.Graph, others: set[str]) -> int:
                 vector = next((int(p[1:]) for p in i.parts if p in ("v2", "v4", "v8")), 1)
                 smallest = min(smallest, TYPE_BYTES.get(i.parts[-1], 4) * vector)
     return smallest
-
-
-def _assemble(code: codegen.Code, plan: codegen.Plan) -> str:
-    wanted = set(code.routines)
-    for op, space, width, count in list(wanted):
-        if space == "generic":
-            wanted |= {(op, s, width, count) for s in ("global", "shared", "local")}
-    functions = [
-        code.function,
-        *(make() for make in (shape_ir.find_shape, shape_ir.look_up, shape_ir.analyse, shape_ir.cost)),
-        scheduler_ir.move_to(),
-        scheduler_ir.reconverge(),
-    ]
-    functions += [scheduler_ir.permute(), scheduler_ir.warp_sync(), scheduler_ir.run_blocks(code.warp_bytes)]
-    functions.append(memory_ir.flush(plan.cell))
-    settings = (plan.cell, plan.checks, plan.local_bytes, plan.global_cell)
-    functions.append(race_ir.watch(plan.global_cell))
-    functions += [memory_ir.access_routine(*r, *settings) for r in sorted(wanted)]
-    functions += [directed_ir.directed(*d) for d in sorted(code.directed)]
-    for op, space, what, kind, element in sorted(code.atomics):
-        spaces = ("global", "shared", "local", "generic") if space == "generic" else (space,)
-        for s in spaces:
-            functions.append(atomic_ir.Atomic(op, s, what, kind, element, *settings).build())
-    return ir.module(functions, *native.layout_of_this_machine(), memory_ir.ZERO)

@@ -211,6 +211,8 @@ class Machine:
         self.table = np.zeros(1 << at.TABLE_BITS, np.int64)
         self.global_records = GlobalRecords(launch.buffers, kernel.global_cell)
         self.block_ticks = np.zeros(len(blocks) + 1, np.int64)
+        places = [(b.low, b.high, b.host) for b in launch.buffers[: at.BUFFER_LIMIT]]
+        self.buffers = np.array(places, np.int64).reshape(-1, at.BUFFER_SIZE // 8)
         self.observer = Observer(self)
         self._fill(threads, n_warps, shared)
 
@@ -224,11 +226,12 @@ class Machine:
             at.SHARED: self.shared, at.WRITES: self.records[0], at.READS: self.records[1], at.PARAMS: self.params,
             at.SITES: self.sites, at.WARPS: self.warps, at.BLOCK_COUNTS: self.block_counts,
             at.NOTES: self.notes, at.SHAPES: self.shapes, at.TABLE: self.table,
-            at.BLOCK_TICKS: self.block_ticks,
+            at.BLOCK_TICKS: self.block_ticks, at.BUFFERS: self.buffers,
         }  # fmt: skip
         for place, array in pointers.items():
             i64[place // 8] = array.ctypes.data
         i64[at.SHARED_SIZE // 8] = shared
+        i64[at.BUFFER_COUNT // 8] = len(self.buffers)
         i64[at.ALLOWANCE // 8] = min(ALLOWANCE, launch.budget or ALLOWANCE)
         sites, numbers = self.sites.view(np.int64), np.arange(len(self.sites))
         sites[:, at.SITE_ID // 8] = numbers

@@ -41,6 +41,9 @@ SHAPES, SHAPE_COUNT, TABLE = 800, 808, 816  # all shapes, how many, and a hash t
 SHAPE_LIMIT, TABLE_BITS = 2048, 12
 BLOCK_TICKS, BLOCKS_STARTED = 824, 832  # the tick at which each block began; how many have begun
 ON_GLOBAL_RACE = 840
+BUFFERS, BUFFER_COUNT = 848, 856  # global memory, at most 64 buffers: i64 x 3 each (first address, end, host address)
+BUFFER_SIZE = 24
+BUFFER_LIMIT = 64
 
 # ---- Warp
 ACTIVE, LIVE, BLOCKED, PC, NEXT_WAIT, WARP_ID = 0, 4, 8, 12, 16, 20
@@ -63,10 +66,14 @@ COST, CONFLICTS, REQUESTS, ACTIVE_LANES, MISSES, SITE_ID = 32, 40, 48, 56, 64, 7
 GLOBAL_WRITES, GLOBAL_READS = 80, 88  # race records of the buffer: host address of its first record, or 0
 VERIFIED = 104  # per warp (base, shape, block's tick): cells that this site found written before
 VERIFIED_SIZE = 32
+OTHER = 120  # the buffer before: LOW, HIGH, SHIFT, GLOBAL_WRITES and GLOBAL_READS of its own, in this order
+TOUCHED = 112  # a bit for each buffer that Python has seen the site use
 REPORTS = 96  # how often the site had something to report; beyond ENOUGH it is only counted
 ENOUGH = 200
-SITE_SIZE = 128
+SITE_SIZE = 192
 SAME_CELL = 100  # instead of a space, in ON_ACCESS: look only whether lanes that share a cell agree
+
+HOME = (LOW, HIGH, SHIFT, GLOBAL_WRITES, GLOBAL_READS)
 
 # ---- Shape
 MASK, DISTINCT, LEAST, MOST, BITS, PATTERN, IS_SCRATCH = 0, 4, 8, 16, 24, 32, 40

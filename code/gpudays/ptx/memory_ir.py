@@ -34,7 +34,7 @@ class Routine:
         self.total = width * count
         self.cell, self.checks, self.frame = cell, checks, frame
         self.arguments, self.global_cell = ARGUMENTS, global_cell
-        self.f = Function(f"internal void {routine_name(op, space, width, count)}({ARGUMENTS}) noinline")
+        self.f = Function(f"void {routine_name(op, space, width, count)}({ARGUMENTS}) noinline")
 
     def build(self) -> Function:
         f = self.f
@@ -96,8 +96,8 @@ class Routine:
         return routine_name(self.op, space, self.width, self.count)
 
     def forward(self, space: str, base: str) -> None:
-        arguments = f"ptr %M, ptr %W, ptr %site, i64 {base}, ptr %delta, ptr %S, i32 %mask"
-        self.f.raw(f"call void {self.forward_name(space)}({arguments})")
+        arguments = [tuple(argument.split()) for argument in ARGUMENTS.replace("%base", base).split(", ")]
+        self.f.call("void", self.forward_name(space), *arguments)
         self.f.raw("ret void")
 
     def bounds(self, shape: str, least: str, most: str) -> None:
@@ -109,11 +109,8 @@ class Routine:
             low, high = "0", str(self.frame)
         else:
             low, high = f.load("i64", "%site", at.LOW), f.load("i64", "%site", at.HIGH)
-        # all three are needed: near the ends of the address space `most` may have wrapped round
-        last = f.let(f"sub i64 {high}, {self.total}")
-        tests = (f"sge i64 {least}, {low}", f"sge i64 {most}, {low}", f"sle i64 {most}, {last}")
-        above, still_above, below = (f.let(f"icmp {t}") for t in tests)
-        fits = f.let(f"and i1 {above}, {f.let(f'and i1 {still_above}, {below}')}")
+        fits = self.between(least, most, low, high)
+        aligned = ""
         if self.total > 1:
             bits = f.let(f"or i64 %base, {f.load('i64', shape, at.BITS)}")
             odd = f.let(f"and i64 {bits}, {self.total - 1}")
@@ -122,6 +119,10 @@ class Routine:
         good, odd_one, done = f.label("good"), f.label("odd"), f.label("done")
         f.branch(fits, good, odd_one, likely=True)
         f.at(odd_one)
+        if self.space == "global":
+            self.change_over(least, most, aligned, good)
+        if self.space == "global" and self.op in ("ld", "st"):
+            self.straddling(shape)
         callback = f.load("ptr", "%M", at.ON_ACCESS)
         space = SPACES.index(self.space)
         go = f.call(
@@ -132,6 +133,51 @@ class Routine:
         f.at(done)
         f.raw("ret void")
         f.at(good)
+
+    def between(self, least: str, most: str, low: str, high: str) -> str:
+        """Whether accesses from `least` to `most` lie between `low` and `high` (i1)."""
+        f = self.f
+        # all three are needed: near the ends of the address space `most` may have wrapped round
+        last = f.let(f"sub i64 {high}, {self.total}")
+        tests = (f"sge i64 {least}, {low}", f"sge i64 {most}, {low}", f"sle i64 {most}, {last}")
+        above, still_above, below = (f.let(f"icmp {t}") for t in tests)
+        return f.let(f"and i1 {above}, {f.let(f'and i1 {still_above}, {below}')}")
+
+    def change_over(self, least: str, most: str, aligned: str, good: str) -> None:
+        """If the buffer that the site used before fits, it is the site's again: some alternate between two."""
+        f = self.f
+        low, high = f.load("i64", "%site", at.OTHER), f.load("i64", "%site", at.OTHER + 8)
+        fits = self.between(least, most, low, high)
+        if aligned:
+            fits = f.let(f"and i1 {fits}, {aligned}")
+        swap, stay = f.label("swap"), f.label("stay")
+        f.branch(fits, swap, stay)
+        f.at(swap)
+        for number, field in enumerate(at.HOME):
+            place = at.OTHER + 8 * number
+            mine, other = f.load("i64", "%site", field), f.load("i64", "%site", place)
+            f.store("i64", other, "%site", field)
+            f.store("i64", mine, "%site", place)
+        f.goto(good)
+        f.at(stay)
+
+    def straddling(self, shape: str) -> None:
+        """Do the whole access here if its lanes lie in different buffers, each of which the site is known to use.
+
+        Compilers make such requests of `inside ? matrix[i] : zero`: they choose between two addresses.
+        """
+        f = self.f
+        hosts = f.alloca(f"[{at.LANES} x i64]")
+        found = f.call(
+            "i32", "@homes", ("ptr", "%M"), ("ptr", "%site"), ("i64", "%base"), ("ptr", "%delta"), ("i32", "%mask"),
+            ("i64", str(self.total)), ("ptr", hosts),
+        )  # fmt: skip
+        with f.when(f.let(f"icmp ne i32 {found}, 0")):
+            self.account(shape)
+            with f.lanes("%mask") as lane:
+                self.move_at(f.load("i64", f.let(f"getelementptr i64, ptr {hosts}, i64 {lane}")), lane)
+            f.raw("ret void")
+            f.at(f.label("never"))
 
     def account(self, shape: str) -> None:
         f = self.f
@@ -444,7 +490,12 @@ class Routine:
         f = self.f
         slot = f.let(f"getelementptr i64, ptr {shape}, i64 {lane}")
         delta = f.load("i64", slot, at.DELTA)
-        p = f.let(f"inttoptr i64 {f.let(f'add i64 {host}, {delta}')} to ptr")
+        self.move_at(f.let(f"add i64 {host}, {delta}"), lane)
+
+    def move_at(self, host: str, lane: str) -> None:
+        """Move a lane's values from or to a host address."""
+        f = self.f
+        p = f.let(f"inttoptr i64 {host} to ptr")
         stage = f.let(f"getelementptr {self.element}, ptr %M, i64 {lane}")
         for c in range(self.count):
             place = at.STAGE + c * at.STAGE_ROW
@@ -500,7 +551,7 @@ def _warp_of(f: Function, who: str) -> str:
 
 def flush(cell: int) -> Function:
     """`void @flush(M)`: turn the noted reads of shared memory into records; `cell` is the bytes per record."""
-    f = Function("internal void @flush(ptr %M) noinline")
+    f = Function("void @flush(ptr %M) noinline")
     count = f.load("i64", "%M", at.NOTE_COUNT)
     some, none = f.label("some"), f.label("none")
     f.branch(f.let(f"icmp eq i64 {count}, 0"), none, some)
@@ -531,6 +582,49 @@ def flush(cell: int) -> Function:
                 f.raw(f"store i64 {record_read(f, f.let(f'load i64, ptr {r}'), who, stamp, oldest, seen)}, ptr {r}")
     f.store("i64", "0", "%M", at.NOTE_COUNT)
     f.raw("ret void")
+    return f
+
+
+def homes() -> Function:
+    """`i32 @homes(M, site, base, delta, mask, bytes, hosts)`: the host address of each active lane's access.
+
+    1 if every one of them is aligned and lies in one of at least two buffers that Python has seen the site use.
+    """
+    f = Function("i32 @homes(ptr %M, ptr %site, i64 %base, ptr %delta, i32 %mask, i64 %bytes, ptr %hosts) noinline")
+    buffers, count = f.load("ptr", "%M", at.BUFFERS), f.load("i64", "%M", at.BUFFER_COUNT)
+    touched = f.load("i64", "%site", at.TOUCHED)
+    odd_bits, first, several = f.let("sub i64 %bytes, 1"), f.alloca("i64", 8), f.alloca("i32", 4)
+    f.store("i64", "-1", first)
+    f.store("i32", "0", several)
+    with f.lanes("%mask") as lane:
+        delta = f.load("i64", f.let(f"getelementptr i64, ptr %delta, i64 {lane}"))
+        address = f.let(f"add i64 %base, {delta}")
+        home = f.alloca("i64", 8)
+        f.store("i64", "-1", home)
+        with f.count_to(count) as n:
+            buffer = f.let(f"getelementptr i8, ptr {buffers}, i64 {f.let(f'mul i64 {n}, {at.BUFFER_SIZE}')}")
+            low, high, host = (f.load("i64", buffer, 8 * field) for field in range(3))
+            last = f.let(f"sub i64 {high}, %bytes")
+            inside = f.let(
+                f"and i1 {f.let(f'icmp sge i64 {address}, {low}')}, {f.let(f'icmp sle i64 {address}, {last}')}"
+            )
+            known = f.let(f"trunc i64 {f.let(f'lshr i64 {touched}, {n}')} to i1")
+            with f.when(f.let(f"and i1 {inside}, {known}")):
+                f.store("i64", n, home)
+                offset = f.let(f"sub i64 {address}, {low}")
+                slot = f.let(f"getelementptr i64, ptr %hosts, i64 {lane}")
+                f.store("i64", f.let(f"add i64 {host}, {offset}"), slot)
+        mine, before = f.load("i64", home), f.load("i64", first)
+        lost = f.let(f"icmp slt i64 {mine}, 0")
+        odd = f.let(f"icmp ne i64 {f.let(f'and i64 {address}, {odd_bits}')}, 0")
+        with f.when(f.let(f"or i1 {lost}, {odd}")):
+            f.raw("ret i32 0")
+            f.at(f.label("never"))
+        new = f.let(f"icmp slt i64 {before}, 0")
+        f.store("i64", f.let(f"select i1 {new}, i64 {mine}, i64 {before}"), first)
+        differs = f.let(f"and i1 {f.let(f'xor i1 {new}, true')}, {f.let(f'icmp ne i64 {mine}, {before}')}")
+        f.store("i32", f.let(f"or i32 {f.load('i32', several)}, {f.let(f'zext i1 {differs} to i32')}"), several)
+    f.raw(f"ret i32 {f.load('i32', several)}")
     return f
 
 

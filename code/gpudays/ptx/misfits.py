@@ -1,7 +1,8 @@
 """Tracer, room 11: requests that do not simply fit the buffer of their site — the first one, and the wrong ones.
 
 The first request of a memory instruction, and one whose lanes lie in several buffers, are legal: the site learns its
-buffer, or the lanes are moved here. An address outside every buffer, or misaligned, is a finding.
+buffer, or the lanes are moved here (from then on by compiled code: memory_ir.py, straddling). An address outside every
+buffer, or misaligned, is a finding.
 """
 
 from __future__ import annotations
@@ -68,11 +69,14 @@ class Access:
             inside = self.active & (self.addresses >= 0) & (self.addresses <= self.size() - self.width)
             return ["window" if on else None for on in inside]
         homes: list = [None] * at.LANES
-        for b in self.o.m.launch.buffers:
+        words = self.o.m.sites[self.o.site_number(self.pointer)].view(np.uint64)
+        for number, b in enumerate(self.o.m.launch.buffers):
             # Not address + width: that sum wraps for a wild pointer.
             inside = self.active & (self.addresses >= b.low) & (self.addresses <= b.high - self.width)
             if inside.any():
                 self.o.touch(self.site, b)
+                if number < at.BUFFER_LIMIT:
+                    words[at.TOUCHED // 8] |= np.uint64(1 << number)
                 for lane in np.flatnonzero(inside):
                     homes[lane] = b
         return homes
@@ -84,13 +88,14 @@ class Access:
 
     def remember(self, buffer: Buffer) -> None:
         words = self.o.m.sites[self.o.site_number(self.pointer)].view(np.int64)
+        words[at.OTHER // 8 : at.OTHER // 8 + len(at.HOME)] = [words[field // 8] for field in at.HOME]
         words[at.LOW // 8], words[at.HIGH // 8] = buffer.low, buffer.high
         words[at.SHIFT // 8] = buffer.host - buffer.low
         records = None if is_strong(self.site.instruction) else self.o.m.global_records.of(buffer)
         if records is not None:
             words[at.GLOBAL_WRITES // 8], words[at.GLOBAL_READS // 8] = (r.ctypes.data for r in records)
         else:
-            words[at.GLOBAL_WRITES // 8] = 0
+            words[at.GLOBAL_WRITES // 8] = words[at.GLOBAL_READS // 8] = 0
 
     def host(self, lane: int, home) -> int:
         address = int(self.addresses[lane])
@@ -104,8 +109,7 @@ class Access:
     def copy(self, good: np.ndarray, homes: list) -> None:
         """Move the lanes' bytes between memory and the staging area, where all of an access lies in one place.
 
-        Lanes of one global buffer move together: requests that straddle buffers are what compilers make of
-        `inside ? matrix[i] : 0`, where the 0 has an address too.
+        Lanes of one global buffer move together.
         """
         lanes = np.flatnonzero(good)
         for home in {id(homes[lane]): homes[lane] for lane in lanes}.values():

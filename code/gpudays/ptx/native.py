@@ -7,10 +7,13 @@ import ctypes
 import sys
 import threading
 import weakref
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 import llvmlite.binding as llvm
 
+from gpudays.ptx import ir
 from gpudays.ptx.parser import PtxSyntaxError
 
 _lock = threading.RLock()  # garbage collection in the middle of a compilation may close another engine
@@ -44,12 +47,52 @@ def target_machine(effort: int = 2):
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=effort, jit=True)
 
 
+class Part:
+    """A module of LLVM IR: functions that call each other and those of other parts, kept with their machine code.
+
+    Attributes:
+        text: the module.
+        calls: the parts whose functions it calls.
+        made: its machine code by tier, QUICK or CAREFUL, once it is there.
+    """
+
+    def __init__(self, functions: Sequence[ir.Function], calls: Sequence[Part] = (), extra: str = "") -> None:
+        self.text = ir.module(list(functions), *layout_of_this_machine(), extra)
+        self.lines = self.text.count("\n")
+        self.calls = tuple(calls)
+        self.made: dict[tuple[int, int], Native] = {}
+
+    def compiled(self, tier: tuple[int, int]) -> Native:
+        """Its machine code, made at the first call; careful code serves for quick, where it is there."""
+        with _lock:
+            have = self.made.get(CAREFUL) or self.made.get(tier)
+            if have is None:
+                have = self.made[tier] = compile_ir(self.text, *tier, [part.compiled(tier) for part in self.calls])
+            return have
+
+    def lines_without(self, tier: tuple[int, int]) -> int:
+        """Lines of IR to compile before it and all that it calls has code of this tier."""
+        parts, todo = set(), [self]
+        while todo:
+            part = todo.pop()
+            if part not in parts and tier not in part.made:
+                parts.add(part)
+                todo += part.calls
+        return sum(part.lines for part in parts)
+
+
 @dataclass(eq=False)
 class Native:
-    """Compiled code; keeps its engine alive. `run` is `int run(machine, blocks, count)`."""
+    """Machine code: where each function lies. Keeps its engine alive, and the code that it calls."""
 
-    engine: object
-    run: object
+    engine: object = field(repr=False)
+    addresses: dict[str, int]
+    calls: Sequence[Native] = field(repr=False)
+
+    @cached_property
+    def run(self):
+        """`int run(machine, blocks, count)`, where the code is a kernel's."""
+        return RUN(self.addresses["run"])
 
 
 RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
@@ -61,31 +104,37 @@ class Tiers:
     Which of the two runs a block makes no difference to what the block does; a launch may change between blocks.
     """
 
-    def __init__(self, text: str) -> None:
-        self._text, self._making = text, threading.Lock()
-        self._cost = SECONDS_PER_LINE * text.count("\n")
+    def __init__(self, part: Part) -> None:
+        self._part, self._making = part, threading.Lock()
         self._ran = 0.0
-        self.code = compile_ir(text, *QUICK)
+        self.code = part.compiled(QUICK)
         self.careful = False
+
+    def prepare(self) -> None:
+        """Make the careful code of what the kernel calls: every kernel after it is going to call that too."""
+        for part in self._part.calls:
+            part.compiled(CAREFUL)
 
     def ran(self, seconds: float, left: float) -> None:
         """Note how long `code` ran just now and may have left to run, in seconds; `code` may be better afterwards."""
         self._ran += seconds
-        if not self.careful and seconds > TELLING and self._ran / 2 + left > WORTH * self._cost:
-            self.improve()
+        if not self.careful and seconds > TELLING:
+            cost = SECONDS_PER_LINE * self._part.lines_without(CAREFUL)
+            if self._ran / 2 + left > WORTH * cost:
+                self.improve()
 
     def improve(self) -> None:
         """Make the careful code, unless another thread is at it."""
         if self._making.acquire(blocking=False):
             try:
-                if not self.careful:
-                    self.code, self.careful = compile_ir(self._text, *CAREFUL), True
+                self.code, self.careful = self._part.compiled(CAREFUL), True
+                self._part.made.pop(QUICK, None)
             finally:
                 self._making.release()
 
 
-def compile_ir(text: str, level: int, effort: int) -> Native:
-    """Machine code for a module's text, which defines `@run`."""
+def compile_ir(text: str, level: int, effort: int, calls: Sequence[Native] = ()) -> Native:
+    """Machine code for a module's text; functions that it only declares are those of `calls`, or the process's."""
     with _lock:
         machine, context = target_machine(effort), _context()
         try:
@@ -94,9 +143,15 @@ def compile_ir(text: str, level: int, effort: int) -> Native:
         except RuntimeError as error:  # operands of types that the routines did not expect
             raise PtxSyntaxError(f"this PTX does not fit together: {str(error).strip()}") from error
         _optimise(module, machine, level)
+        functions = [f for f in module.functions if not f.name.startswith("llvm.")]
+        known = {name: address for native in calls for name, address in native.addresses.items()}
         engine = llvm.create_mcjit_compiler(module, machine)
+        for f in functions:
+            if f.is_declaration and f.name in known:
+                engine.add_global_mapping(f, known[f.name])
         engine.finalize_object()
-        code = Native(engine, RUN(engine.get_function_address("run")))
+        addresses = {f.name: engine.get_function_address(f.name) for f in functions if not f.is_declaration}
+        code = Native(engine, addresses, tuple(calls))
         # An engine has to go before its context, and garbage collection knows no order: both stay until the code goes.
         weakref.finalize(code, _close, engine, context).atexit = False
         return code
@@ -137,6 +192,7 @@ def _optimise(module, machine, level: int) -> None:
         manager.run(module)
 
 
+@lru_cache(maxsize=1)
 def layout_of_this_machine() -> tuple[str, str]:
     """(target triple, data layout)."""
     return llvm.get_process_triple(), str(target_machine().target_data)

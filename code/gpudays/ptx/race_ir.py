@@ -19,9 +19,7 @@ def watch(cell: int) -> Function:
 
     `cell` is the bytes per record, `per_lane` the cells that a lane touches.
     """
-    f = Function(
-        "internal void @watch(ptr %M, ptr %W, ptr %site, i64 %base, ptr %shape, i64 %per_lane, i32 %op) noinline"
-    )
+    f = Function("void @watch(ptr %M, ptr %W, ptr %site, i64 %base, ptr %shape, i64 %per_lane, i32 %op) noinline")
     shift = cell.bit_length() - 1
     writes, reads = f.load("ptr", "%site", at.GLOBAL_WRITES), f.load("ptr", "%site", at.GLOBAL_READS)
     start = f.let(f"sub i64 %base, {f.load('i64', '%site', at.LOW)}")

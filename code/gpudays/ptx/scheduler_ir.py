@@ -13,7 +13,7 @@ from gpudays.ptx.ir import Function, splat_constant, vec
 
 def move_to() -> Function:
     """`void @move_to(W, mask, block)`: the lanes of `mask` now stand at `block`."""
-    f = Function("internal void @move_to(ptr %W, i32 %mask, i32 %block) noinline")
+    f = Function("void @move_to(ptr %W, i32 %mask, i32 %block) noinline")
     kind = vec("i32")
     bools = f.let(f"bitcast i32 %mask to {vec('i1')}")
     old = f.load(kind, "%W", at.PCS, 32)
@@ -25,7 +25,7 @@ def move_to() -> Function:
 
 def reconverge() -> Function:
     """`i32 @reconverge(W)`: pick the lowest block that a runnable lane stands at, and the lanes there; −1 if none."""
-    f = Function("internal i32 @reconverge(ptr %W) noinline")
+    f = Function("i32 @reconverge(ptr %W) noinline")
     live = f.load("i32", "%W", at.LIVE)
     blocked = f.load("i32", "%W", at.BLOCKED)
     runnable = f.let(f"and i32 {live}, {f.let(f'xor i32 {blocked}, -1')}")
@@ -184,7 +184,7 @@ def _run_warp(f: Function, warp: str, waiting: str, done: str, lost: str) -> Non
 
 def permute() -> Function:
     """`void @permute(M)`: row 1 of the staging area = row 0 read at the lanes that the second area's row 0 names."""
-    f = Function("internal void @permute(ptr %M) noinline")
+    f = Function("void @permute(ptr %M) noinline")
     for lane in range(at.LANES):
         index = f.let(f"zext i32 {f.load('i32', '%M', at.STAGE_2 + 4 * lane)} to i64")
         value = f.load("i32", f.let(f"getelementptr i32, ptr %M, i64 {index}"), at.STAGE)
@@ -195,7 +195,7 @@ def permute() -> Function:
 
 def warp_sync() -> Function:
     """`void @warp_sync(M, W)`: from now on the warp has seen everything that its own lanes did so far."""
-    f = Function("internal void @warp_sync(ptr %M, ptr %W) noinline")
+    f = Function("void @warp_sync(ptr %M, ptr %W) noinline")
     tick = f.let(f"add i64 {f.load('i64', '%M', at.TICK)}, 1")
     f.store("i64", tick, "%M", at.TICK)
     warp = f.let(f"zext i32 {f.load('i32', '%W', at.WARP_ID)} to i64")

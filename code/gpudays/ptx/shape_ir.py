@@ -28,7 +28,7 @@ def _differs(f: Function, delta: str, shape: str, mask: str) -> str:
 
 def find_shape() -> Function:
     """`ptr @shape(M, site, delta, S, mask)`: the shape of these deltas; kept in the cell S unless it is scratch."""
-    f = Function("internal ptr @shape(ptr %M, ptr %site, ptr %delta, ptr %S, i32 %mask) noinline")
+    f = Function("ptr @shape(ptr %M, ptr %site, ptr %delta, ptr %S, i32 %mask) noinline")
     delta = f.load(_WIDE, "%delta", 0, 32)
     last = f.load("ptr", "%site", at.LAST_SHAPE)
     known, compare, search, hit = f.label("known"), f.label("compare"), f.label("search"), f.label("hit")
@@ -59,7 +59,7 @@ def find_shape() -> Function:
 
 def look_up() -> Function:
     """`ptr @look_up(M, delta, mask)`: the kept shape of these deltas, made if new; scratch when there is no room."""
-    f = Function("internal ptr @look_up(ptr %M, ptr %delta, i32 %mask) noinline")
+    f = Function("ptr @look_up(ptr %M, ptr %delta, i32 %mask) noinline")
     bools = f.let(f"bitcast i32 %mask to {vec('i1')}")
     raw = f.load(_WIDE, "%delta", 0, 32)
     delta = f.let(f"select {vec('i1')} {bools}, {_WIDE} {raw}, {_WIDE} zeroinitializer")
@@ -108,7 +108,7 @@ def look_up() -> Function:
 
 def analyse() -> Function:
     """`void @analyse(shape, delta, mask, scratch)`: write all that routines read of a shape; costs are left open."""
-    f = Function("internal void @analyse(ptr %shape, ptr %delta, i32 %mask, i1 %scratch) noinline")
+    f = Function("void @analyse(ptr %shape, ptr %delta, i32 %mask, i1 %scratch) noinline")
     bools = f.let(f"bitcast i32 %mask to {vec('i1')}")
     raw = f.load(_WIDE, "%delta", 0, 32)
 
@@ -190,7 +190,7 @@ def cost() -> Function:
 
     `position` is where in 32 bytes the base lies, `kind` the number of a cost kind. What is rare is asked of Python.
     """
-    f = Function("internal i32 @cost(ptr %M, ptr %shape, i64 %position, i64 %row, i32 %kind, i32 %width) noinline")
+    f = Function("i32 @cost(ptr %M, ptr %shape, i64 %position, i64 %row, i32 %kind, i32 %width) noinline")
     narrow = f.let("icmp ule i32 %width, 4")
     is_global, is_shared = f.let("icmp eq i32 %kind, 0"), f.let("icmp uge i32 %kind, 2")
     result = f.alloca("i32", 4)
