@@ -47,7 +47,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 
 unit: $(READY)
-	$(BIN)/python -m pytest tests --ignore tests/site -n $(JOBS) -q
+	GPUDAYS_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests --ignore tests/site -n $(JOBS) -q
 
 notebooks: $(READY)
 	$(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) -q $(NOTEBOOKS)

@@ -56,6 +56,17 @@ def test_whatever_differs_is_compiled_by_itself(compiled, other):
     assert len(compiled) == 2 and done[0] != done[1]
 
 
+def test_cuda_s_own_headers_are_part_of_the_key(compiled, monkeypatch):
+    source = "#include <cuda_fp16.h>\n" + ADD
+    if not nvrtc.run(source, "compute_75").ok:
+        pytest.skip("no CUDA headers here")
+    assert nvrtc.run(source, "compute_75").ok and len(compiled) == 1
+    monkeypatch.setattr(nvrtc, "_headers", lambda: ())
+    nvrtc.run(source, "compute_75")
+    nvrtc.run(ADD, "compute_75")
+    assert len(compiled) == 3
+
+
 def test_another_library_compiles_anew(compiled, monkeypatch):
     nvrtc.run(ADD, "compute_75")
     path, size, changed = nvrtc._library()
@@ -67,7 +78,11 @@ def test_another_library_compiles_anew(compiled, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "options"),
     [
-        ("#include <cuda_fp16.h>\n" + ADD, ()),
+        ('#include "mine.h"\n' + ADD, ()),
+        ('#include <cuda_fp16.h>\n#include "mine.h"\n' + ADD, ()),
+        ("#include </usr/include/errno.h>\n" + ADD, ()),
+        ("#include <../../../../include/errno.h>\n" + ADD, ()),
+        ("#define HEADER <cuda_fp16.h>\n#include HEADER\n" + ADD, ()),
         ("#if __has_include(<cuda_fp16.h>)\n#endif\n" + ADD, ()),
         (ADD, ("--pre-include=cuda_fp16.h",)),
         (ADD, ("-I/usr/include",)),

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ PROGRAM = ROOT / "code" / "day44-matmul-2" / "matmul_registers.cu"
 PROFILES = ROOT / "content" / "profiles" / "optimizing-matmul-2"
 KERNELS = ["matmulRegisterTile", "matmulVectorLoads", "matmulWarpTiled", "matmulWarpTiledSmall"]
 LADDER = ["matmulStridedRows", "matmulCoalescedCols", "matmulTiled", *KERNELS, "cuBLAS"]
-NO_DEVICE = 77
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
@@ -28,21 +24,6 @@ def test_every_row_of_the_launch_table_compiles_alone_and_does_not_spill(arch):
     for kernel, needs in found.items():
         assert needs.spill_stores == needs.spill_loads == needs.stack_bytes == 0, kernel
         assert needs.shared_bytes <= 48 * 1024, kernel  # what a launch gets without asking for more
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on this machine")
-def test_program_compiles_as_its_header_says_and_refuses_bad_input(tmp_path):
-    line = re.search(r"^//\s+(nvcc .*)$", PROGRAM.read_text(encoding="utf-8"), re.MULTILINE).group(1).split()
-    line = [word for word in line if word not in ("-DWITH_CUBLAS", "-lcublas")]
-    line[line.index("-o") + 1] = program = str(tmp_path / "matmul_registers")
-    built = subprocess.run([*line, "-Xcompiler", "-Wall,-Wextra"], cwd=PROGRAM.parent, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    assert "warning" not in built.stderr
-    for bad in (["0"], ["-4"], ["many"], ["--csv"], ["50000"]):
-        refused = subprocess.run([program, *bad], capture_output=True, text=True)
-        assert refused.returncode == 2, bad
-        assert "usage: matmul_registers" in refused.stderr
-    assert subprocess.run([program, "17"], capture_output=True).returncode in (0, NO_DEVICE)
 
 
 def test_shipped_ladder_has_every_kernel_at_every_size_and_its_fractions_follow_from_its_times():

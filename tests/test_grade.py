@@ -4,6 +4,7 @@ The order of speed needs a card: ``python -m pytest tests/test_grade.py -m gpu``
 """
 
 import csv
+import functools
 import json
 import subprocess
 import sys
@@ -26,12 +27,20 @@ CLASS = made_up.everyone()
 FEW = [student for student in CLASS if student.name in ("solution", "stub", "no-first-barrier", "notebook", "prose")]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def sandboxes_end_with_the_last_test():
+    yield
+    grading.close_sandboxes()
+
+
+@functools.cache
+def pool(jobs: int) -> ThreadPoolExecutor:
+    """Threads that keep their sandboxes from one test to the next, as those of one run do for its hand-ins."""
+    return ThreadPoolExecutor(jobs)
+
+
 def graded(folder: Path, output: Path, jobs: int = 2, day: str = "day43", **options) -> list[grading.Graded]:
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            return grading.grade(folder, day, output, pool, **options)
-        finally:
-            grading.close_sandboxes()
+    return grading.grade(folder, day, output, pool(jobs), **options)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +115,7 @@ def test_a_run_is_resumed_and_only_what_changed_is_done_again(tmp_path):
 
 def test_the_same_files_in_any_order(tmp_path):
     one, other, some = tmp_path / "one", tmp_path / "other", FEW[:3]
-    graded(made_up.write(one / "submissions", some), one / "grades.csv", 3)
+    graded(made_up.write(one / "submissions", some), one / "grades.csv", 2)
     for count in range(1, len(some) + 1):  # the last student first, one at a time
         graded(made_up.write(other / "submissions", some[-count:]), other / "grades.csv", 1)
     assert written(one) == written(other)
@@ -150,8 +159,8 @@ def test_a_lost_check_is_a_row_and_is_tried_again(tmp_path):
             return super().submit(lambda: 1 / 0)
 
     folder = made_up.write(tmp_path / "submissions", FEW[:1])
-    with Lost(1) as pool:
-        rows = grading.grade(folder, "day43", tmp_path / "grades.csv", pool)
+    with Lost(1) as lost:
+        rows = grading.grade(folder, "day43", tmp_path / "grades.csv", lost)
     assert "the check was lost: ZeroDivisionError" in rows[0].report.stages[0].seen[0]
     assert graded(folder, tmp_path / "grades.csv", 1)[0].report.passed
 

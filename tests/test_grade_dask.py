@@ -76,5 +76,6 @@ def test_a_worker_is_killed_midway_and_the_grades_are_the_same(tmp_path):
 def test_no_scheduler_is_told(tmp_path):
     folder = made_up.write(tmp_path / "submissions", FEW[:1])
     command = grade(folder, tmp_path / "grades.csv", "--scheduler", "tcp://127.0.0.1:9")
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    quick = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "1s"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=quick)
     assert ran.returncode == 2 and "tcp://127.0.0.1:9" in ran.stderr

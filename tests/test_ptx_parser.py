@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudays import compiler
+from gpudays.ptx import engine, model
 from gpudays.ptx.parser import Address, Imm, Instruction, Pair, PtxSyntaxError, Reg, Special, Symbol, Vector, parse
 
 HEAD = ".version 8.4\n.target sm_75\n.address_size 64\n"
@@ -118,3 +119,49 @@ def test_cut_short(share):
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 12), st.text('{}[]();,.%@!<>|+-_ \n"0189afxX:k', max_size=6))
 def test_mutated(at, removed, inserted):
     read(WHOLE[:at] + inserted + WHOLE[at + removed :])
+
+
+# ---- one kernel of many ----------------------------------------------------------------------------------------------
+
+
+def test_the_other_kernels_are_left_out_and_the_rest_is_the_same():
+    source = """
+__device__ __noinline__ float twice(float x) { return x + x; }
+__constant__ float table[4];
+extern "C" __global__ void first(float* y) { y[threadIdx.x] = twice(table[threadIdx.x & 3]); }
+extern "C" __global__ void second(float* y) { __shared__ float s[32]; s[threadIdx.x] = twice(y[0]); y[1] = s[0]; }
+template <int N> __global__ void third(float* y) { y[0] = N; }
+template __global__ void third<3>(float*);
+"""
+    text = compiler.compile(source).ptx
+    whole = parse(text)
+    assert len(whole.kernels) == 3
+    for name in whole.kernels:
+        short = engine.without_others(text, name)
+        module = parse(short)
+        assert list(module.kernels) == [name] and len(short.splitlines()) == len(text.splitlines())
+        assert module.functions[name] == whole.functions[name] and module.variables == whole.variables
+        assert set(whole.functions) - set(module.functions) == set(whole.kernels) - {name}
+
+
+ODDLY_SET = """.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry one() { ret; }
+.visible .entry two() {
+  ret; }
+.visible .entry three()
+{
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("name", ["one", "two", "three"])
+def test_oddly_set_ptx_loses_nothing_that_is_wanted(name):
+    assert name in parse(engine.without_others(ODDLY_SET, name)).kernels
+
+
+def test_a_kernel_that_is_not_there_is_named_with_those_that_are():
+    with pytest.raises(model.LaunchError, match=r"no kernel four in this PTX; it has one, two, three"):
+        engine.execute(ODDLY_SET, "four", 1, 32, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 import gpudays
-from gpudays.ptx import model
+from gpudays.ptx import launch, model
+from gpudays.ptx.engine import default_threads, execute
 
 ROOT = Path(__file__).parents[1]
 MATMUL = (ROOT / "code/day43-matmul-1/matmul_steps.cu").read_text()
@@ -87,16 +89,33 @@ def test_counters_by_line_sum_to_the_total_and_name_the_loading_line():
     assert [source[n - 1].strip()[:8] for n in lines] == ["for (siz"]
 
 
-def test_the_same_counts_and_results_on_one_thread_and_on_several():
-    from gpudays.ptx.engine import execute
-
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_the_same_counts_and_results_on_one_thread_and_on_several(monkeypatch, after):
+    monkeypatch.setattr(launch, "SHARE_SECONDS", -1.0)
+    monkeypatch.setattr(launch, "TELLING_BLOCKS", after)
     ptx = gpudays.compile(MATMUL).ptx
     outcomes = []
     for threads in (1, 3):
         a, b, c = matrices(40)
         done = execute(ptx, "matmulTiled", (3, 3), (16, 16), [a, b, c, np.uint64(40)], threads=threads)
+        assert done.blocks_run == 9
         outcomes.append((done.total, done.rows, c.tobytes()))
     assert outcomes[0] == outcomes[1]
+
+
+def test_only_what_would_take_long_is_shared(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        launch, "Machine", lambda *args, machine=launch.Machine: made.append(machine(*args)) or made[-1]
+    )
+    a, b, c = matrices(40)
+    ptx = gpudays.compile(MATMUL).ptx
+    for seconds, machines in ((1e9, 1), (-1.0, 2)):  # the third finds no block left
+        made.clear()
+        monkeypatch.setattr(launch, "SHARE_SECONDS", seconds)
+        execute(ptx, "matmulTiled", (3, 3), (16, 16), [a, b, c, np.uint64(40)], threads=3)
+        assert (len(made), sum(len(m.blocks) for m in made)) == (machines, 9)
+        assert all(m.blocks_done == len(m.blocks) for m in made)
 
 
 COPIES = """
@@ -155,3 +174,16 @@ def test_an_atomic_whose_result_nobody_reads_counts_as_a_reduction(statement, op
     other = {"red": "atom", "atom": "red"}[op]
     assert result.total[model.requests("global", op)] == 2
     assert result.total[model.requests("global", other)] == 0
+
+
+@pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("12", 12), ("", None)])
+def test_the_environment_limits_the_threads(monkeypatch, asked, threads):
+    monkeypatch.setenv("GPUDAYS_THREADS", asked)
+    assert default_threads() == (threads or min(8, os.cpu_count()))
+
+
+@pytest.mark.parametrize("asked", ["0", "-1", "two", "1.5"])
+def test_a_limit_that_is_no_number_is_refused(monkeypatch, asked):
+    monkeypatch.setenv("GPUDAYS_THREADS", asked)
+    with pytest.raises(ValueError, match=f"GPUDAYS_THREADS='{asked}': it must be a whole number of at least 1"):
+        default_threads()

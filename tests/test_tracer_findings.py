@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import gpudays
-from gpudays.ptx import model
+from gpudays.ptx import launch, misfits, model
+from gpudays.ptx.engine import execute
 
 CASES = Path(__file__).parent / "cases"
 SQUARE, ODD, RAGGED, ONE_TILE = (64, 64, 64), (50, 50, 50), (35, 79, 19), (32, 48, 16)
@@ -283,9 +284,8 @@ def test_the_last_block_may_read_what_fences_and_an_atomic_ordered():
     assert result.findings == [] and o[0] == d.sum()
 
 
-def test_racing_kernels_give_the_same_findings_on_any_number_of_threads():
-    from gpudays.ptx.engine import execute
-
+def test_racing_kernels_give_the_same_findings_on_any_number_of_threads(monkeypatch):
+    monkeypatch.setattr(launch, "SHARE_SECONDS", -1.0)
     ptx = gpudays.compile(GLOBAL).ptx
     one, many = (
         execute(ptx, "shift_in_place", 64, 32, [np.arange(2048, dtype=np.int32), np.int32(2048)], threads=n)
@@ -365,6 +365,40 @@ def test_a_wild_pointer_never_touches_the_host(where):
 def test_lanes_that_write_different_values_to_one_cell():
     result = gpudays.trace(WRONG, "same_cell", 1, 32, [np.zeros(32, np.int32)])
     assert "shared-race" in kinds(result)
+
+
+STRADDLING = """extern "C" __global__ void k(const float4* x, const float4* y, float4* o, int rounds) {
+    const float4* from = threadIdx.x & 1 ? x : y;
+#pragma unroll 1
+    for (int j = 0; j < rounds; ++j) o[32 * j + threadIdx.x] = from[32 * j + threadIdx.x];
+}"""
+
+
+def straddle(rounds: int, x_bytes: int = 16 * 32 * 50):
+    x = np.arange(x_bytes // 4, dtype=np.float32)
+    y, o = -np.arange(32 * 50 * 4, dtype=np.float32), np.full(32 * 50 * 4, np.nan, np.float32)
+    return gpudays.trace(STRADDLING, "k", 1, 32, [x, y, o, np.int32(rounds)]), x, y, o
+
+
+def test_requests_that_straddle_buffers_are_python_s_business_only_at_first(monkeypatch):
+    asked, settle = [], misfits.Access.settle
+    monkeypatch.setattr(misfits.Access, "settle", lambda access: asked.append(access) or settle(access))
+    result, x, y, o = straddle(50)
+    assert result.findings == [] and len(asked) <= 4
+    odd = (np.arange(32 * 50) & 1).astype(bool)
+    assert (o.reshape(-1, 4) == np.where(odd[:, None], x.reshape(-1, 4), y.reshape(-1, 4))).all()
+    assert result.total[model.requests("global", "ld")] == 50
+    assert (
+        result.total[model.sectors("global", "ld")] == 50 * 32
+    )  # a lane reads half a sector, its neighbour the other buffer
+    assert {(touch.buffer, touch.op) for touch in result.touched} == {(0, "ld"), (1, "ld"), (2, "st")}
+
+
+def test_a_lane_that_leaves_its_buffer_is_found_in_a_request_that_straddles():
+    result, *_ = straddle(50, x_bytes=16 * (32 * 40 + 4))
+    finding = result.findings[0]
+    assert (finding.kind, finding.thread, finding.line) == ("out-of-bounds", (5, 0, 0), 4)
+    assert "past the end of x" in finding.message
 
 
 def test_a_trap_and_a_failed_assertion_are_errors_with_their_line():

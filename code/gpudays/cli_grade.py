@@ -69,7 +69,8 @@ def _executor(scheduler: str, jobs: int, gpu: bool | None) -> Iterator[tuple[Exe
     if scheduler:
         from distributed import Client
 
-        with Client(scheduler, timeout="10s") as client:
+        patience = os.environ.get("DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT", "10s")
+        with Client(scheduler, timeout=patience) as client:
             card = "" if gpu is False else client.submit(_card_name, pure=False).result()
             yield client.get_executor(pure=False), card
         return

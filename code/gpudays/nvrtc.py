@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gpudays import compile_cache
 
+_OF_CUDA = re.compile(r"^\s*#\s*include\s*<(?!/)(?:(?!\.\.)[\w./-])+>", re.MULTILINE)  # in CUDA's folders alone
 FILE_NAME = "kernel.cu"  # what NVRTC calls the student's source in its messages
 
 
@@ -127,10 +128,20 @@ def _library() -> tuple[str, int, int] | None:
     return os.path.realpath(path), found.st_size, found.st_mtime_ns
 
 
+@lru_cache(maxsize=1)
+def _headers() -> tuple[tuple[str, int, int], ...]:
+    """Which of CUDA's headers are included, exactly: each folder with the size and time of change of what is in it."""
+    found = []
+    for folder in include_folders():
+        files = [entry.stat() for entry in os.scandir(folder)]
+        found.append((folder, sum(file.st_size for file in files), max(file.st_mtime_ns for file in files)))
+    return tuple(found)
+
+
 def run(source: str, arch: str, options: tuple[str, ...] = (), names: tuple[str, ...] = ()) -> Compilation:
     """Compile, or find what was made of the same source before (compile_cache.py).
 
-    What fails, and what includes files, is compiled each time: nobody knows here what those files hold.
+    What fails is compiled each time, and what includes other files than CUDA's own: nobody knows here what they hold.
 
     Args:
         source: CUDA C++.
@@ -138,11 +149,11 @@ def run(source: str, arch: str, options: tuple[str, ...] = (), names: tuple[str,
         options: further options of NVRTC.
         names: name expressions, such as ``matmulTiled<32>``, whose lowered names are wanted.
     """
-    alone = not any("include" in text or text.startswith("-I") for text in (source, *options))
-    library = _library() if alone else None
+    known = not any("include" in text or text.startswith("-I") for text in (_OF_CUDA.sub("", source), *options))
+    library = _library() if known else None
     if library is None:
         return _compile(source, arch, options, names)
-    key = compile_cache.key(library, source, arch, options, names)
+    key = compile_cache.key(library, _headers() if "include" in source else (), source, arch, options, names)
     kept = compile_cache.read(key)
     if kept is not None and set(kept) == {field.name for field in fields(Compilation)}:
         return Compilation(**kept)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from gpudays import exercise_report, turns
 from gpudays.exercise_gates import EXERCISES, beyond
 from gpudays.exercise_report import STAGES, Report
+from gpudays.ptx import engine
 
 SECONDS = 120.0
 ONE = "one"  # the argument of a process that works on a single job
@@ -57,10 +58,11 @@ class Sandbox:
 
     Attributes:
         used: what the last check took.
+        threads: on how many threads the tracer may run (None: as many as the machine has cores).
     """
 
-    def __init__(self) -> None:
-        self.used = Used()
+    def __init__(self, threads: int | None = None) -> None:
+        self.used, self.threads = Used(), threads
         self._server: subprocess.Popen | None = None
         self._errors = None
 
@@ -118,10 +120,12 @@ class Sandbox:
     def _started(self) -> subprocess.Popen:
         if self._server is None or self._server.poll() is not None:
             self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (close() closes it)
-            one_thread = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            limits = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            if self.threads:
+                limits[engine.THREADS] = str(self.threads)
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "gpudays.sandbox"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self._errors, text=True, env=os.environ | one_thread, start_new_session=True,
+                stderr=self._errors, text=True, env=os.environ | limits, start_new_session=True,
             )  # fmt: skip
         return self._server
 

@@ -19,6 +19,9 @@ from gpudays.ptx.provenance import UNKNOWN
 
 ALLOWANCE = 2_000_000  # instructions that a warp may run before others of its block get a turn
 CHUNK_SECONDS = 0.25  # how long compiled code runs before Python looks at signals
+# A launch begins on one thread. Others join where that would take longer: each has to meet every address pattern anew.
+SHARE_SECONDS = 0.05
+TELLING_BLOCKS = 4  # in a piece, before its time says anything: Python settles the first accesses
 
 
 @dataclass
@@ -93,17 +96,19 @@ class Launch:
         return outcome
 
     def _run_on(self, order: np.ndarray, params: np.ndarray, threads: int) -> list[Machine]:
-        """Run the blocks on so many OS threads. Where blocks of different threads race, the findings and results are
-        those of a second run, on one thread, so that they are always the same."""
+        """Run the blocks, on up to so many OS threads where one would take long. Where blocks of different threads
+        race, the findings and results are those of a second run, on one thread, so that they are always the same."""
         before = [b.array.copy() for b in self.buffers if b.watched] if threads > 1 else []
-        parts = [p for p in np.array_split(order, max(1, min(threads, len(order)))) if len(p)] or [order]
-        machines = [Machine(self, params, part) for part in parts]
-        _run_all(machines)
+        machines = [Machine(self, params, order)]
+        machines[0].run(SHARE_SECONDS if threads > 1 else None)
+        machines += [Machine(self, params, part) for part in machines[0].share(threads)]
+        if len(machines) > 1:
+            _run_all(machines)
         if len(machines) > 1 and races_between(machines):
             for b, old in zip((b for b in self.buffers if b.watched), before, strict=True):
                 b.array[:] = old
             machines = [Machine(self, params, order)]
-            _run_all(machines)
+            machines[0].run()
         return machines
 
     # -- arguments
@@ -249,20 +254,34 @@ class Machine:
         step = at.LANES * self.kernel.local_bytes
         self.warps.view(np.int64)[:, at.LOCAL // 8] = self.local.ctypes.data + step * np.arange(n_warps)
 
-    def run(self) -> None:
-        """Run this share in pieces, so that Ctrl-C is noticed."""
-        size, place = 1, 0
-        while place < len(self.blocks) and not self.observer.stopped:
-            piece = self.blocks[place : place + size]
+    def run(self, patience: float | None = None) -> None:
+        """Run this share in pieces, so that Ctrl-C is noticed.
+
+        Args:
+            patience: come back before the end if what is left seems to take longer, in seconds.
+        """
+        size = 1
+        while self.blocks_done < len(self.blocks) and not self.observer.stopped:
+            piece = self.blocks[self.blocks_done : self.blocks_done + size]
             started = time.perf_counter()
             code = self.kernel.native.code  # kept while it runs: another thread may put better code in its place
             code.run(self.memory.ctypes.data, piece.ctypes.data, len(piece))
             taken = time.perf_counter() - started
-            place += len(piece)
-            self.kernel.native.ran(taken, taken / len(piece) * (len(self.blocks) - place))
-            self.blocks_done = place
+            self.blocks_done += len(piece)
+            left = taken / len(piece) * (len(self.blocks) - self.blocks_done)
+            self.kernel.native.ran(taken, left)
+            if patience is not None and size >= TELLING_BLOCKS and left > patience:
+                return
             if taken < CHUNK_SECONDS / 2:
                 size *= 2
+
+    def share(self, machines: int) -> list[np.ndarray]:
+        """Give away, of the blocks that are left, the shares of all but this one of so many machines; may be none."""
+        if self.observer.stopped:
+            return []
+        mine, *others = np.array_split(self.blocks[self.blocks_done :], machines)
+        self.blocks = self.blocks[: self.blocks_done + len(mine)]
+        return [part for part in others if len(part)]
 
     def site_counts(self) -> np.ndarray:
         columns = [at.COST // 8, at.CONFLICTS // 8, at.REQUESTS // 8, at.ACTIVE_LANES // 8]
