@@ -15,6 +15,9 @@ READY  := $(VENV)/.ready
 NOTEBOOKS := $(sort $(wildcard book/*.ipynb book/*/*.ipynb))
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
+# pip compiles nothing ahead (--no-compile), so that every process would compile all that it imports if none kept it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: book test forget lint unit notebooks site browser gpu lab pages stamp profiles bench format clean help
 .DEFAULT_GOAL := help
 

@@ -1,11 +1,17 @@
-"""What the tests share: tests marked `gpu` are skipped, with the reason, where there is no card."""
+"""What the tests share: what takes longest begins first; tests marked `gpu` are skipped where there is no card."""
 
 import pytest
 
 from gpudays import gpu
 
+# Workers take whole files, in this order and then in the alphabet's: no worker is left alone with a long one.
+LONGEST = ("test_grade", "test_engines_agree", "test_programs", "test_suite", "test_page_day44", "test_handout",
+           "test_site", "test_semantics_properties", "test_check", "test_grade_dask", "test_alone")  # fmt: skip
+
 
 def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
     if not any("gpu" in item.keywords for item in items) or gpu.device() is not None:
         return
     skip = pytest.mark.skip(reason=f"no GPU: {gpu.why_no_gpu()}")

@@ -141,11 +141,11 @@ class Sandbox:
 def serve() -> None:
     """Answer jobs from standard input until it ends."""
     out = _answers()
-    for line in sys.stdin:
+    for number, line in enumerate(sys.stdin):
         job = Job(**json.loads(line))
         try:
             if not job.on_gpu:
-                _warm(job)
+                _warm(job, many=number > 0)
         except Exception as problem:  # the page's own source: every job would fail alike
             _say(out, stopped=f"the page's own kernels cannot be checked: {problem}")
             _say(out, used={})
@@ -164,13 +164,13 @@ def serve() -> None:
             return
 
 
-def _warm(job: Job) -> None:
-    """Count what every hand-in is held against, and have the tracer ready; kept for all jobs of the day."""
+def _warm(job: Job, many: bool) -> None:
+    """Count what every hand-in is held against, kept for all; where there are many, have the tracer ready for them."""
     from gpudays import exercise, exercise_ratios
 
     asked = exercise.EXERCISES[job.day]
     given = exercise.given(job.day, job.baseline)
-    for kernel in (asked.baseline, *asked.kernels):
+    for kernel in (asked.baseline, *asked.kernels) if many else ():
         with contextlib.suppress(LookupError):  # a page need not have the kernel that is to be written
             given.prepare(kernel)
     given.traced(asked.baseline, asked.sizes[0])
