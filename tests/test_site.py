@@ -98,6 +98,17 @@ def test_a_page_that_fails_keeps_the_good_site_and_says_why(course, capfd):
     (course / "code/answer.py").write_text("VALUE = 42\n")
 
 
+def test_where_processes_cannot_share_locks_the_pages_wait_for_jupyter_book(course, tmp_path, capfd, monkeypatch):
+    class Executor:
+        def run_and_cache(self, **_):
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("jupyter_cache.executors.load_executor", lambda *_: Executor())
+    site.execute_ahead(course, tmp_path / "cache")
+    said = capfd.readouterr().out
+    assert "one after another instead: [Errno 13] Permission denied" in said and "executed\n" not in said
+
+
 def test_a_warning_is_an_error_in_a_build_from_nothing(course):
     intro = course / "book/intro.md"
     good = intro.read_text()

@@ -162,8 +162,3 @@ def unit(name: str) -> str:
 def by_instruction(space: str, op: str) -> str:
     """The exact counter of a space (global, local, shared) and op: its sectors, or for shared memory its wavefronts."""
     return _BY_INSTRUCTION[space, op]
-
-
-def is_exact(name: str) -> bool:
-    """Whether the addresses alone decide a metric, so that tracer and card must agree."""
-    return name in METRICS and METRICS[name].decided_by == "address"

@@ -90,8 +90,12 @@ def execute_ahead(root: Path, cache_folder: Path) -> None:
     if len(waiting) > 1:
         print(f"Executing {len(waiting)} pages side by side; this takes minutes, and is done once.", flush=True)
         executor = load_executor("local-parallel", cache)
-        with silence():
-            done = executor.run_and_cache(filter_pks=[record.pk for record in waiting], timeout=TIMEOUT)
+        try:
+            with silence():
+                done = executor.run_and_cache(filter_pks=[record.pk for record in waiting], timeout=TIMEOUT)
+        except OSError as problem:  # a container without shared memory has no locks for processes
+            print(f"  they are executed one after another instead: {problem}", flush=True)
+            return
         for path in done.succeeded:
             print(f"  {Path(path).stem}: executed", flush=True)
 

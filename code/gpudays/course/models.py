@@ -48,11 +48,6 @@ def matrix_bytes(m: int, n: int | None = None, k: int | None = None) -> int:
     return FLOAT_BYTES * (m * k + k * n + m * n)
 
 
-def fits_in_l2(n: int, l2_bytes: int) -> bool:
-    """Whether the three n × n matrices fit into an L2 of that many bytes at once."""
-    return matrix_bytes(n) <= l2_bytes
-
-
 def size_past_l2(l2_bytes: int) -> int:
     """The first power of two whose three square matrices exceed twice an L2: 1024 on a T4, 4096 on an H200.
 
