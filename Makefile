@@ -49,8 +49,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# One worker more than there are cores: some of the tests wait for processes of their own.
 unit: $(READY)
-	GPUDAYS_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests --ignore tests/site -n $(JOBS) -q
+	GPUDAYS_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests --ignore tests/site -n $$(($(JOBS) + 1)) -q
 
 notebooks: $(READY)
 	$(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) -q $(NOTEBOOKS)

@@ -183,6 +183,12 @@ def test_a_step_that_is_no_faster_fails_where_it_is_gated(monkeypatch, slow, pas
     assert len([r for r in report.ratios if "speed-up" in r.what]) == 6
 
 
+@pytest.mark.parametrize(("gain", "passes"), [(0.99, False), (1.0, False), (1.03, False), (1.1, True)])
+def test_what_two_runs_of_one_kernel_differ_by_is_no_gain(monkeypatch, gain, passes):
+    as_step_1 = {("matmulCoalescedCols", n): GOOD["matmulStridedRows", n] / gain for n in (512, 1024)}
+    assert on_a_card(monkeypatch, GOOD | as_step_1).passed is passes
+
+
 def test_an_order_that_a_day_only_reports_gives_no_points(monkeypatch):
     source = checking.given("day16")
     monkeypatch.setattr(Runs, "launch", lambda self, kernel, a, b, c, size: np.matmul(a, b, out=c))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gpudays.course import day44
 from gpudays.course.models import load_limit
+from gpudays.course.predictions import MORE
 from gpudays.course.steps import DAY16, DAY43, Day, Size, square
 
 
@@ -18,14 +19,14 @@ class Order:
         faster, slower: kernel names; ``slower`` may be the day's baseline.
         gated: sizes at which it has to be.
         reported: sizes at which the ratio is only reported.
-        at_least: the speed-up that the gated sizes must exceed.
+        at_least: the speed-up that the gated sizes must exceed: by default what two runs of one kernel do not show.
     """
 
     faster: str
     slower: str
     gated: tuple[Size, ...]
     reported: tuple[Size, ...] = ()
-    at_least: float = 1.0
+    at_least: float = MORE
 
 
 @dataclass(frozen=True)
