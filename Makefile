@@ -18,7 +18,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 # pip compiles nothing ahead (--no-compile), so that every process would compile all that it imports if none kept it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: book test forget lint unit notebooks site browser gpu lab pages stamp profiles bench format clean help
+.PHONY: book test forget lint unit notebooks site browser looked-at gpu lab pages stamp profiles bench format clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -40,7 +40,10 @@ lab: $(READY)
 
 # What NVRTC compiles is kept for this run: each kernel is compiled once, and nothing that an earlier run left is used.
 test: export GPUDAYS_CACHE := $(CURDIR)/_build/compiled
-test: forget lint unit notebooks site browser
+# Notebooks and site run side by side: each leaves a core idle at times.
+test: forget lint unit
+	@$(MAKE) --no-print-directory -j 2 notebooks site
+	@$(MAKE) --no-print-directory looked-at
 
 forget:
 	@rm -rf _build/compiled
@@ -60,7 +63,9 @@ site: $(READY)
 	$(BIN)/python -m gpudays site
 
 # Headless Chromium over the built site; screenshots go to _build/screenshots.
-browser: $(READY) site
+browser: site looked-at
+
+looked-at: $(READY)
 	$(BIN)/python -m pytest tests/site -n $(JOBS) --dist worksteal -q
 
 # On a machine with a card: what only a card can say, and the notebooks live.

@@ -13,7 +13,10 @@ from gpudays.interactive import BLOCKS, ELEMENTS, FIXED, ORDERS, explore_warp, w
 from gpudays.warp_svg import draw
 
 
-@pytest.mark.parametrize("state", product(["1 × 256", "16 × 16", "256 × 1"], [512, 509, 7], ELEMENTS, ORDERS))
+STATES = list(product(["1 × 256", "16 × 16", "256 × 1"], [512, 509, 7], ELEMENTS, ORDERS))
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_traced_sectors_are_those_on_paper(state):
     block, width, element, order = state
     lanes = geometry.warp_lanes(BLOCKS[block])
