@@ -12,7 +12,6 @@ from gpudays.course import geometry
 from gpudays.interactive import BLOCKS, ELEMENTS, FIXED, ORDERS, explore_warp, warp_request
 from gpudays.warp_svg import draw
 
-
 STATES = list(product(["1 × 256", "16 × 16", "256 × 1"], [512, 509, 7], ELEMENTS, ORDERS))
 
 
