@@ -63,7 +63,8 @@ site: $(READY)
 	$(BIN)/python -m gpudays site
 
 # Headless Chromium over the built site; screenshots go to _build/screenshots.
-browser: site looked-at
+browser: site
+	@$(MAKE) --no-print-directory looked-at
 
 looked-at: $(READY)
 	$(BIN)/python -m pytest tests/site -n $(JOBS) --dist worksteal -q

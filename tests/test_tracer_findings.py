@@ -388,9 +388,8 @@ def test_requests_that_straddle_buffers_are_python_s_business_only_at_first(monk
     odd = (np.arange(32 * 50) & 1).astype(bool)
     assert (o.reshape(-1, 4) == np.where(odd[:, None], x.reshape(-1, 4), y.reshape(-1, 4))).all()
     assert result.total[model.requests("global", "ld")] == 50
-    assert (
-        result.total[model.sectors("global", "ld")] == 50 * 32
-    )  # a lane reads half a sector, its neighbour the other buffer
+    # A lane reads half a sector, and its neighbour the other buffer.
+    assert result.total[model.sectors("global", "ld")] == 50 * 32
     assert {(touch.buffer, touch.op) for touch in result.touched} == {(0, "ld"), (1, "ld"), (2, "st")}
 
 

@@ -52,7 +52,7 @@ def write(name: str, entry: dict) -> None:
 
 
 def _forget_the_oldest(here: Path) -> None:
-    entries = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(here)]
+    entries = list(os.scandir(here))
     if len(entries) > MOST:
-        for _, path in sorted(entries)[: MOST // 2]:
-            os.unlink(path)
+        for entry in sorted(entries, key=lambda entry: entry.stat().st_mtime)[: MOST // 2]:
+            os.unlink(entry.path)

@@ -143,7 +143,7 @@ def compare(
     rows, cols = checked_rows(size), np.arange(size[1])
     if where is not None:  # what no block wrote in a row or column needs no reference
         rows, cols = rows[where[rows].any(axis=1)], cols[where.any(axis=0)]
-        known = reference(a, np.ascontiguousarray(b[:, cols]), rows)
+        b = b[:, cols]
     here = np.ix_(rows, cols)
     expected, magnitude = known or reference(a, b, rows)
     error = relative_error(got[here], expected, magnitude)

@@ -102,9 +102,10 @@ class Launch:
         machines = [Machine(self, params, order)]
         machines[0].run(SHARE_SECONDS if threads > 1 else None)
         machines += [Machine(self, params, part) for part in machines[0].share(threads)]
-        if len(machines) > 1:
-            _run_all(machines)
-        if len(machines) > 1 and races_between(machines):
+        if len(machines) == 1:
+            return machines
+        _run_all(machines)
+        if races_between(machines):
             for b, old in zip((b for b in self.buffers if b.watched), before, strict=True):
                 b.array[:] = old
             machines = [Machine(self, params, order)]

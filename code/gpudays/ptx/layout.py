@@ -66,14 +66,13 @@ COST, CONFLICTS, REQUESTS, ACTIVE_LANES, MISSES, SITE_ID = 32, 40, 48, 56, 64, 7
 GLOBAL_WRITES, GLOBAL_READS = 80, 88  # race records of the buffer: host address of its first record, or 0
 VERIFIED = 104  # per warp (base, shape, block's tick): cells that this site found written before
 VERIFIED_SIZE = 32
-OTHER = 120  # the buffer before: LOW, HIGH, SHIFT, GLOBAL_WRITES and GLOBAL_READS of its own, in this order
 TOUCHED = 112  # a bit for each buffer that Python has seen the site use
+HOME = (LOW, HIGH, SHIFT, GLOBAL_WRITES, GLOBAL_READS)  # what a site knows of its buffer
+OTHER = 120  # the same of the buffer before, in this order
 REPORTS = 96  # how often the site had something to report; beyond ENOUGH it is only counted
 ENOUGH = 200
 SITE_SIZE = 192
 SAME_CELL = 100  # instead of a space, in ON_ACCESS: look only whether lanes that share a cell agree
-
-HOME = (LOW, HIGH, SHIFT, GLOBAL_WRITES, GLOBAL_READS)
 
 # ---- Shape
 MASK, DISTINCT, LEAST, MOST, BITS, PATTERN, IS_SCRATCH = 0, 4, 8, 16, 24, 32, 40

@@ -109,20 +109,19 @@ class Routine:
             low, high = "0", str(self.frame)
         else:
             low, high = f.load("i64", "%site", at.LOW), f.load("i64", "%site", at.HIGH)
-        fits = self.between(least, most, low, high)
-        aligned = ""
+        aligned = "true"
         if self.total > 1:
             bits = f.let(f"or i64 %base, {f.load('i64', shape, at.BITS)}")
             odd = f.let(f"and i64 {bits}, {self.total - 1}")
             aligned = f.let(f"icmp eq i64 {odd}, 0")
-            fits = f.let(f"and i1 {fits}, {aligned}")
+        fits = self.fits(least, most, low, high, aligned)
         good, odd_one, done = f.label("good"), f.label("odd"), f.label("done")
         f.branch(fits, good, odd_one, likely=True)
         f.at(odd_one)
         if self.space == "global":
             self.change_over(least, most, aligned, good)
-        if self.space == "global" and self.op in ("ld", "st"):
-            self.straddling(shape)
+            if self.op in ("ld", "st"):
+                self.straddling(shape)
         callback = f.load("ptr", "%M", at.ON_ACCESS)
         space = SPACES.index(self.space)
         go = f.call(
@@ -134,24 +133,22 @@ class Routine:
         f.raw("ret void")
         f.at(good)
 
-    def between(self, least: str, most: str, low: str, high: str) -> str:
-        """Whether accesses from `least` to `most` lie between `low` and `high` (i1)."""
+    def fits(self, least: str, most: str, low: str, high: str, aligned: str) -> str:
+        """Whether accesses from `least` to `most` are `aligned` and lie between `low` and `high` (i1)."""
         f = self.f
         # all three are needed: near the ends of the address space `most` may have wrapped round
         last = f.let(f"sub i64 {high}, {self.total}")
         tests = (f"sge i64 {least}, {low}", f"sge i64 {most}, {low}", f"sle i64 {most}, {last}")
         above, still_above, below = (f.let(f"icmp {t}") for t in tests)
-        return f.let(f"and i1 {above}, {f.let(f'and i1 {still_above}, {below}')}")
+        inside = f.let(f"and i1 {above}, {f.let(f'and i1 {still_above}, {below}')}")
+        return f.let(f"and i1 {inside}, {aligned}")
 
     def change_over(self, least: str, most: str, aligned: str, good: str) -> None:
         """If the buffer that the site used before fits, it is the site's again: some alternate between two."""
         f = self.f
         low, high = f.load("i64", "%site", at.OTHER), f.load("i64", "%site", at.OTHER + 8)
-        fits = self.between(least, most, low, high)
-        if aligned:
-            fits = f.let(f"and i1 {fits}, {aligned}")
         swap, stay = f.label("swap"), f.label("stay")
-        f.branch(fits, swap, stay)
+        f.branch(self.fits(least, most, low, high, aligned), swap, stay)
         f.at(swap)
         for number, field in enumerate(at.HOME):
             place = at.OTHER + 8 * number
