@@ -18,7 +18,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(compile_cache.VARIABLE, str(tmp_path))
     if nvrtc._library() is None:
         pytest.skip("this system does not tell which library compiles, so that nothing is kept")
-    return tmp_path / "nvrtc"
+    return tmp_path / "compiled"
 
 
 @pytest.fixture

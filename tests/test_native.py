@@ -1,14 +1,16 @@
 """Tracer, room 10: quick and careful code do the same, a launch changes over in between, and old code goes in order."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import gpudays
-from gpudays import kernels_in_pages, verify
+from gpudays import compile_cache, kernels_in_pages, verify
 from gpudays.ptx import kernel, native, routines
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +33,15 @@ extern "C" __global__ void odd(const float* a, float* c, unsigned long long* tot
 
 
 @pytest.fixture(autouse=True)
-def nothing_compiled(monkeypatch):
+def nothing_compiled(monkeypatch, tmp_path) -> Path:
+    """Nothing in this process and nothing in files; the folder of the files."""
+    monkeypatch.setenv(compile_cache.VARIABLE, str(tmp_path))
+    forget(monkeypatch)
+    return tmp_path / "compiled"
+
+
+def forget(monkeypatch) -> None:
+    """As in a new process."""
     monkeypatch.setattr(kernel, "_cache", {})
     forget_routines()
 
@@ -114,6 +124,69 @@ def test_the_next_kernel_finds_the_routines_compiled(monkeypatch):
     kernel._cache.clear()
     traced(DAY43, "matmulStridedRows", (5, 5), (16, 16), 70)  # quick, with the careful routines that there are
     assert len(compiled) - careful == 1 and careful_made() == [False]
+
+
+# ---- kept in files -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(monkeypatch) -> list[str]:
+    """The modules that LLVM really compiled."""
+    texts, make = [], native._made
+    monkeypatch.setattr(native, "_made", lambda text, *tier: texts.append(text) or make(text, *tier))
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "grid", "block", "size"),
+    [(ODD, "odd", 16, 64, None), (DAY43, "matmulTiled", (5, 5), (16, 16), 70)],
+)
+def test_a_new_process_compiles_nothing_and_does_the_same(monkeypatch, made, source, name, grid, block, size):
+    first, in_first = traced(source, name, grid, block, size)
+    count = len(made)
+    forget(monkeypatch)
+    again, in_again = traced(source, name, grid, block, size)
+    assert (count > 4, len(made) - count) == (True, 0)
+    for one, other in zip(in_first, in_again, strict=True):
+        assert np.array_equal(one, other, equal_nan=isinstance(one, np.ndarray))
+    assert first.counters.equals(again.counters) and first.findings == again.findings == []
+
+
+def test_careful_code_that_was_kept_serves_from_the_start(monkeypatch, made):
+    traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    next(iter(kernel._cache.values())).native.improve()
+    count = len(made)
+    forget(monkeypatch)
+    traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    assert len(made) == count and careful_made() == [True]
+
+
+def test_code_for_another_processor_or_by_another_llvm_is_made_anew(monkeypatch, made):
+    traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    count, (triple, _, features) = len(made), native._cpu()
+    for name, value in (
+        ("_cpu", lambda: (triple, "generic", features)),
+        ("llvmlite", SimpleNamespace(__version__="0")),
+    ):
+        forget(monkeypatch)
+        with monkeypatch.context() as changed:
+            changed.setattr(native, name, value)
+            traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+        assert len(made) == 2 * count
+        made[count:] = []
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'{"object": "%", "functions": []}', b'{"object": 7}', b"\xff"])
+def test_what_is_damaged_is_made_again(monkeypatch, made, nothing_compiled, damage):
+    first, _ = traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    count = len(made)
+    objects = [path for path in nothing_compiled.iterdir() if "object" in json.loads(path.read_text())]
+    for path in objects:
+        path.write_bytes(damage)
+    forget(monkeypatch)
+    again, _ = traced(DAY43, "matmulTiled", (5, 5), (16, 16), 70)
+    assert len(objects) == count == len(made) - count and first.counters.equals(again.counters)
+    assert all("object" in json.loads(path.read_text()) for path in objects)
 
 
 def test_routines_differ_only_in_what_they_depend_on():

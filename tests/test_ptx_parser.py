@@ -140,8 +140,29 @@ template __global__ void third<3>(float*);
         short = engine.without_others(text, name)
         module = parse(short)
         assert list(module.kernels) == [name] and len(short.splitlines()) == len(text.splitlines())
-        assert module.functions[name] == whole.functions[name] and module.variables == whole.variables
+        assert module.functions[name] == whole.functions[name]
+        assert set(module.variables) <= set(whole.variables)
         assert set(whole.functions) - set(module.functions) == set(whole.kernels) - {name}
+
+
+def test_variables_that_nothing_names_are_left_out():
+    source = """
+__device__ int data[2] = {3, 4};
+__device__ int* pointer = data;
+__constant__ float table[4];
+__device__ float lonely;
+__device__ float4 lonely_array[7] = {{1.0f}};
+__device__ int named_by_another_kernel;
+extern "C" __global__ void first(int* y) { y[0] = *pointer; __shared__ int s[32]; s[threadIdx.x] = y[1]; y[2] = s[3]; }
+extern "C" __global__ void second(float* y) { y[0] = table[threadIdx.x & 3]; named_by_another_kernel = 1; }
+"""
+    text = compiler.compile(source).ptx
+    kept = {name: [v.name for v in parse(engine.without_others(text, name)).variables] for name in ("first", "second")}
+    assert [name for name in kept["first"] if "_ZZ" not in name] == ["data", "pointer"]
+    assert sorted(kept["second"]) == ["named_by_another_kernel", "table"]
+    result = np.zeros(4, np.int32)
+    engine.execute(text, "first", 1, 32, [result])
+    assert result[0] == 3
 
 
 ODDLY_SET = """.version 8.0

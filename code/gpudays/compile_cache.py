@@ -1,8 +1,8 @@
-"""Cache room: what NVRTC made before, in files, so that a page opened again need not compile again.
+"""Cache room: what compilers made before, in files, so that a page opened again need not compile again.
 
-An entry is found by a hash of everything that it was made of: the compiler's library, the source, the options. It lies
-in ``$GPUDAYS_CACHE``, or in the user's cache folder; deleting that folder is always safe. A cache that cannot be read
-or written is as good as none.
+An entry is found by a hash of everything that it was made of: the compiler, the source, the options. It lies in
+``$GPUDAYS_CACHE``, or in the user's cache folder; deleting that folder is always safe. A cache that cannot be read or
+written is as good as none.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 import platformdirs
 
 VARIABLE = "GPUDAYS_CACHE"
-MOST = 1000  # entries; a page has a dozen, each some 50 kB
+MOST = 2000  # entries; a page has some fifty, of 5 to 50 kB
 
 
 def folder() -> Path:
     """Where the entries are."""
-    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_path("gpudays")) / "nvrtc"
+    return Path(os.environ.get(VARIABLE) or platformdirs.user_cache_path("gpudays")) / "compiled"
 
 
 def key(*parts: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -65,14 +66,28 @@ def parse_cached(text: str, kernel: str) -> tuple[parser.Module, str]:
 _ENTRY = re.compile(r"^(?:\.visible |\.weak )?\.entry ([\w$%.]+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
 
 
+# A module's variable on a line of its own, as both write it. CUDA's cooperative groups alone bring a thousand.
+_VARIABLE = re.compile(
+    r"^(?:\.visible |\.weak )?\.(?:global|const) [^={\n]*?([\w$]+)(?:\[\d*\])*(?: = .*)?;$", re.MULTILINE
+)
+_NAME = re.compile(r"[\w$]+")
+
+
 def without_others(text: str, kernel: str) -> str:
-    """PTX without its other kernels, which none can call; lines keep their numbers. PTX set otherwise stays whole."""
+    """PTX without its other kernels, which none can call, and without the variables that nothing in it names.
+
+    Lines keep their numbers. PTX set otherwise stays whole.
+    """
 
     def blank(found: re.Match) -> str:
         alone = len(re.findall(r"\.(?:entry|func)\b", found[0])) == 1
         return found[0] if found[1] == kernel or not alone else "\n" * found[0].count("\n")
 
-    return _ENTRY.sub(blank, text)
+    left, before = _ENTRY.sub(blank, text), ""
+    while left != before:  # what only a variable names that goes, goes with it
+        named, before = Counter(_NAME.findall(left)), left
+        left = _VARIABLE.sub(lambda found: found[0] if named[found[1]] > 1 else "", left)  # noqa: B023  (used at once)
+    return left
 
 
 def prepare(text: str, name: str) -> None:

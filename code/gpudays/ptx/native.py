@@ -1,7 +1,11 @@
-"""Tracer, room 10: LLVM IR becomes machine code in this process: quickly, and again with care if it runs long."""
+"""Tracer, room 10: LLVM IR becomes machine code in this process: quickly, and again with care if it runs long.
+
+What was made is kept in files, as object code, for the next process (compile_cache.py).
+"""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
 import sys
@@ -11,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+import llvmlite
 import llvmlite.binding as llvm
 
+from gpudays import compile_cache
 from gpudays.ptx import ir
 from gpudays.ptx.parser import PtxSyntaxError
 
@@ -41,10 +47,15 @@ def _prepare() -> None:
 def target_machine(effort: int = 2):
     """The code generator for this CPU with all its vector instructions; `effort` 0 to 3 as in LLVM's `llc -O`."""
     _prepare()
-    triple = llvm.get_process_triple()
+    triple, name, features = _cpu()
     target = llvm.Target.from_triple(triple)
-    features = llvm.get_host_cpu_features().flatten()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=effort, jit=True)
+    return target.create_target_machine(cpu=name, features=features, opt=effort, jit=True)
+
+
+@lru_cache(maxsize=1)
+def _cpu() -> tuple[str, str, str]:
+    """What code is made for: (triple, the CPU's name, its features)."""
+    return llvm.get_process_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 class Part:
@@ -63,11 +74,13 @@ class Part:
         self.made: dict[tuple[int, int], Native] = {}
 
     def compiled(self, tier: tuple[int, int]) -> Native:
-        """Its machine code, made at the first call; careful code serves for quick, where it is there."""
+        """Its machine code, made at the first call; careful code serves for quick, where it is there or was kept."""
         with _lock:
             have = self.made.get(CAREFUL) or self.made.get(tier)
             if have is None:
-                have = self.made[tier] = compile_ir(self.text, *tier, [part.compiled(tier) for part in self.calls])
+                calls = [part.compiled(tier) for part in self.calls]
+                best = CAREFUL if _kept(self.text, *CAREFUL) else tier
+                have = self.made[best] = compile_ir(self.text, *best, calls)
             return have
 
     def lines_without(self, tier: tuple[int, int]) -> int:
@@ -108,7 +121,7 @@ class Tiers:
         self._part, self._making = part, threading.Lock()
         self._ran = 0.0
         self.code = part.compiled(QUICK)
-        self.careful = False
+        self.careful = CAREFUL in part.made
 
     def prepare(self) -> None:
         """Make the careful code of what the kernel calls: every kernel after it is going to call that too."""
@@ -133,28 +146,66 @@ class Tiers:
                 self._making.release()
 
 
+@dataclass(frozen=True)
+class ObjectCode:
+    """A module's machine code before it has its place: an object file, and the functions that it defines."""
+
+    file: bytes
+    functions: tuple[str, ...]
+
+
 def compile_ir(text: str, level: int, effort: int, calls: Sequence[Native] = ()) -> Native:
     """Machine code for a module's text; functions that it only declares are those of `calls`, or the process's."""
     with _lock:
-        machine, context = target_machine(effort), _context()
-        try:
-            module = llvm.parse_assembly(text, context=context)
-            module.verify()
-        except RuntimeError as error:  # operands of types that the routines did not expect
-            raise PtxSyntaxError(f"this PTX does not fit together: {str(error).strip()}") from error
-        _optimise(module, machine, level)
-        functions = [f for f in module.functions if not f.name.startswith("llvm.")]
-        known = {name: address for native in calls for name, address in native.addresses.items()}
-        engine = llvm.create_mcjit_compiler(module, machine)
-        for f in functions:
-            if f.is_declaration and f.name in known:
-                engine.add_global_mapping(f, known[f.name])
-        engine.finalize_object()
-        addresses = {f.name: engine.get_function_address(f.name) for f in functions if not f.is_declaration}
-        code = Native(engine, addresses, tuple(calls))
-        # An engine has to go before its context, and garbage collection knows no order: both stay until the code goes.
-        weakref.finalize(code, _close, engine, context).atexit = False
-        return code
+        return _placed(_kept(text, level, effort) or _made(text, level, effort), calls)
+
+
+def _key(text: str, level: int, effort: int) -> str:
+    return compile_cache.key("llvm", llvmlite.__version__, llvm.llvm_version_info, _cpu(), text, level, effort)
+
+
+def _kept(text: str, level: int, effort: int) -> ObjectCode | None:
+    """What this or another process made of the same text before."""
+    entry = compile_cache.read(_key(text, level, effort))
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        return entry and ObjectCode(base64.b64decode(entry["object"], validate=True), tuple(entry["functions"]))
+    return None
+
+
+def _made(text: str, level: int, effort: int) -> ObjectCode:
+    machine, context = target_machine(effort), _context()
+    try:
+        module = llvm.parse_assembly(text, context=context)
+        module.verify()
+    except RuntimeError as error:  # operands of types that the routines did not expect
+        raise PtxSyntaxError(f"this PTX does not fit together: {str(error).strip()}") from error
+    _optimise(module, machine, level)
+    code = ObjectCode(machine.emit_object(module), tuple(f.name for f in module.functions if not f.is_declaration))
+    entry = {"object": base64.b64encode(code.file).decode(), "functions": code.functions}
+    compile_cache.write(_key(text, level, effort), entry)
+    return code
+
+
+def _placed(code: ObjectCode, calls: Sequence[Native]) -> Native:
+    """Give object code its place in memory, and link it to the functions of `calls`."""
+    known = {name: address for native in calls for name, address in native.addresses.items()}
+    context = _context()
+    target, layout = layout_of_this_machine()
+    declared = [
+        f'target triple = "{target}"',
+        f'target datalayout = "{layout}"',
+        *(f'declare void @"{n}"()' for n in known),
+    ]
+    module = llvm.parse_assembly("\n".join(declared), context=context)
+    engine = llvm.create_mcjit_compiler(module, target_machine())
+    for f in module.functions:
+        engine.add_global_mapping(f, known[f.name])
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code.file))
+    engine.finalize_object()
+    native = Native(engine, {name: engine.get_function_address(name) for name in code.functions}, tuple(calls))
+    # An engine has to go before its context, and garbage collection knows no order: both stay until the code goes.
+    weakref.finalize(native, _close, engine, context).atexit = False
+    return native
 
 
 def _close(engine, context) -> None:
