@@ -18,7 +18,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 # pip compiles nothing ahead (--no-compile), so that every process would compile all that it imports if none kept it.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: book test forget lint unit notebooks site browser looked-at gpu lab pages stamp profiles bench format clean help
+.PHONY: book test forget lint unit together notebooks site browser looked-at gpu lab pages stamp profiles bench format clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -38,26 +38,33 @@ book: $(READY)
 lab: $(READY)
 	$(BIN)/jupyter lab book
 
-# What NVRTC compiles is kept for this run: each kernel is compiled once, and nothing that an earlier run left is used.
+# What is compiled is kept for this run: each kernel is compiled once, and nothing that an earlier run left is used.
 test: export GPUDAYS_CACHE := $(CURDIR)/_build/compiled
-# Notebooks and site run side by side: each leaves a core idle at times.
-test: forget lint unit
-	@$(MAKE) --no-print-directory -j 2 notebooks site
-	@$(MAKE) --no-print-directory looked-at
+test: forget lint together
+	@$(MAKE) --no-print-directory browser
 
 forget:
-	@rm -rf _build/compiled
+	@rm -rf _build/compiled _build/executed
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 # One worker more than there are cores: some of the tests wait for processes of their own.
+ONE_THREAD := GPUDAYS_THREADS=1 OPENBLAS_NUM_THREADS=1
+UNIT  := tests --ignore tests/site --ignore tests/cases -n $$(($(JOBS) + 1)) -q
+NBVAL := --nbval --nbval-current-env $(NOTEBOOKS)
+
 unit: $(READY)
-	GPUDAYS_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests --ignore tests/site -n $$(($(JOBS) + 1)) -q
+	$(ONE_THREAD) $(BIN)/python -m pytest $(UNIT)
 
 notebooks: $(READY)
-	$(BIN)/python -m pytest --nbval --nbval-current-env -n $(JOBS) -q $(NOTEBOOKS)
+	$(BIN)/python -m pytest -n $(JOBS) -q $(NBVAL)
+
+# Unit tests and notebooks in one run, so that no core waits for the last of either. The site takes the pages as this
+# run executed them.
+together: $(READY)
+	$(ONE_THREAD) $(BIN)/python -m pytest $(UNIT) $(NBVAL)
 
 site: $(READY)
 	$(BIN)/python -m gpudays site

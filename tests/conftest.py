@@ -6,8 +6,9 @@ from gpudays import gpu
 
 # Workers take whole files, in this order and then in the alphabet's: no worker is left alone with a long one.
 LONGEST = (
-    "test_lab", "test_grade", "test_engines_agree", "test_programs", "test_suite", "test_page_day44", "test_handout",
-    "test_site", "test_semantics_properties", "test_check", "test_grade_dask", "test_alone",
+    "test_lab", "test_grade", "day44-matmul-2", "day43-matmul-1", "test_engines_agree", "test_programs", "test_suite",
+    "test_page_day44", "test_handout", "test_site", "test_semantics_properties", "test_check", "test_grade_dask",
+    "test_alone",
 )  # fmt: skip
 
 

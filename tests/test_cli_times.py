@@ -12,7 +12,7 @@ from gpudays.course.day43 import KERNELS
 from gpudays.course.day44 import transplant
 from gpudays.runs import Runs
 
-CARD = gpu.Device("NVIDIA L4", "sm_89", 58, 48 * 2**20, 24 * 2**30, "580.1", (13, 0))
+CARD = gpu.Device("NVIDIA H100", "sm_90", 132, 50 * 2**20, 80 * 2**30, "580.1", (13, 0))
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def on_a_card(monkeypatch):
 def test_the_table_is_read_back_as_shipped_times(tmp_path, on_a_card):
     table = tmp_path / "x-past-l2.timing.csv"
     ran = CliRunner().invoke(app, ["time", "day43", "--size", "64", "--output", str(table)])
-    assert ran.exit_code == 0 and "live, NVIDIA L4" in ran.output, ran.output
+    assert ran.exit_code == 0 and "live, NVIDIA H100" in ran.output, ran.output
     read = profiles.read_timing(table, "shipped", CARD.name)
     assert set(read["kernel"]) == set(KERNELS) and set(read["n"]) == {64}
     assert set(read[read["metric"] == metrics.TIME]["value"]) == {2.0}
@@ -40,7 +40,7 @@ def test_day_44_writes_its_tiles_for_other_cards(tmp_path, on_a_card, monkeypatc
     ran = CliRunner().invoke(app, ["time", "day44", "--size", "64", "--output", str(table)])
     assert ran.exit_code == 0, ran.output
     read = ladder_files.transplant_times(tmp_path, CARD.name)
-    assert set(read["kernel"]) == {transplant("sm_75"), transplant("sm_89")} and set(read["n"]) == {64}
+    assert set(read["kernel"]) == {transplant("sm_75"), transplant("sm_90")} and set(read["n"]) == {64}
     assert set(read[read["metric"] == metrics.FRACTION_OF_CUBLAS]["value"]) == {0.5}
     assert ladder_files.transplant_times(tmp_path, "").empty
     table.write_text(table.read_text().replace(CARD.name, "Tesla T4"))

@@ -165,7 +165,7 @@ def run(source: str, arch: str, options: tuple[str, ...] = (), names: tuple[str,
 
 def _compile(source: str, arch: str, options: tuple[str, ...], names: tuple[str, ...]) -> Compilation:
     nvrtc = _binding()
-    includes = [f"-I{folder}" for folder in include_folders()] if "#include" in source else []
+    includes = [f"-I{folder}" for folder in include_folders()] if "include" in source else []
     program = nvrtc.createProgram(source, FILE_NAME, [], [])
     try:
         for name in names:

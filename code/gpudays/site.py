@@ -14,10 +14,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jupyter_cache.base import JupyterCacheAbstract
+    from jupyter_cache.cache.db import NbProjectRecord
+    from nbformat import NotebookNode
 
 # What a page's outputs depend on besides its own cells, and what the site depends on besides those.
 INPUTS = ("code", "content", "requirements.txt")
 PAGES = ("book", "_config.yml", "_toc.yml")
+EXECUTED = "_build/executed"  # pages as their tests executed them
 TIMEOUT = 300  # seconds for a cell, as _config.yml gives Jupyter Book
 STRICT = ("-n", "-W", "--keep-going")  # only a build from nothing can be trusted to report every warning
 
@@ -87,6 +94,7 @@ def execute_ahead(root: Path, cache_folder: Path) -> None:
     reader = {"type": "plugin", "name": "myst_nb_md"}
     staged = [cache.add_nb_to_project(str(page), read_data=reader) for page in pages_of_site(root)]
     waiting = cache.list_unexecuted(filter_pks=[record.pk for record in staged])
+    waiting = [record for record in waiting if not _take_over(root, cache, record)]
     if len(waiting) > 1:
         print(f"Executing {len(waiting)} pages side by side; this takes minutes, and is done once.", flush=True)
         executor = load_executor("local-parallel", cache)
@@ -98,6 +106,40 @@ def execute_ahead(root: Path, cache_folder: Path) -> None:
             return
         for path in done.succeeded:
             print(f"  {Path(path).stem}: executed", flush=True)
+
+
+def keep_executed(root: Path, page: Path, executed: NotebookNode) -> None:
+    """Keep a page's notebook as a test has just executed it, with all outputs, for the site of the same checkout."""
+    import nbformat
+
+    executed.metadata["inputs"] = fingerprint(root, INPUTS)
+    folder = root / EXECUTED
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(executed, folder / page.with_suffix(".ipynb").name)
+
+
+def _take_over(root: Path, cache: JupyterCacheAbstract, record: NbProjectRecord) -> bool:
+    """Put what a test kept of a page into the cache; whether it is there, of the same code and the same inputs."""
+    import nbformat
+    from jupyter_cache.base import CacheBundleIn
+
+    from gpudays import notebooks
+
+    kept = root / EXECUTED / f"{Path(record.uri).stem}.ipynb"
+    if not kept.is_file():
+        return False
+    page, executed = cache.get_project_notebook(record.pk).nb, nbformat.read(kept, as_version=4)
+    if executed.metadata.get("inputs") != fingerprint(root, INPUTS):
+        return False
+    if notebooks.fingerprint(page) != notebooks.fingerprint(executed):
+        return False
+    code = [[cell for cell in book.cells if cell.cell_type == "code"] for book in (page, executed)]
+    for cell, done in zip(*code, strict=True):
+        cell.outputs, cell.execution_count = done.outputs, done.execution_count
+    page.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}  # as a kernel would say
+    cache.cache_notebook_bundle(CacheBundleIn(page, record.uri), overwrite=True)
+    print(f"  {Path(record.uri).stem}: as its test executed it", flush=True)
+    return True
 
 
 def pages_of_site(root: Path) -> list[Path]:
