@@ -264,14 +264,12 @@ def summarise(kernel: CompiledKernel, outcome: Outcome, grid, block) -> Result:
             words = lanes * site.width / 4
             loaded += words if site.op == "ld" else 0
             stored += words if site.op == "st" else 0
-    warp_total = 0
-    for b, (warps, lanes) in zip(kernel.graph.blocks, outcome.block_counts, strict=True):
-        code = [*b.instructions, *([b.end_instruction] if b.end_instruction else [])]
-        code = [i for i in code if not i.opcode.startswith("barresult.")]  # the second half of one bar.red
-        warp_total += int(warps) * len(code)
-        for i in code:
-            count(i.line, model.WARP_INSTRUCTIONS, warps)
-            count(i.line, model.THREAD_INSTRUCTIONS, lanes)
+    numbers, per_block = kernel.instructions_by_line
+    by_line = outcome.block_counts.T @ per_block
+    for metric, values in zip((model.WARP_INSTRUCTIONS, model.THREAD_INSTRUCTIONS), by_line.tolist(), strict=True):
+        for line, value in zip(numbers, values, strict=True):
+            count(line, metric, value)
+    warp_total = int(by_line[0].sum())
     rows = [(line, metric, value) for (line, metric), value in sorted(lines.items())]
     total: dict[str, float] = dict.fromkeys(model.LINE_METRICS, 0)
     for _, metric, value in rows:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from gpudays.ptx import (  # noqa: F401  (they register themselves)
     cfg,
@@ -64,6 +67,19 @@ class CompiledKernel:
     global_cell: int
     use: MemoryUse
     origin: provenance.Provenance
+
+    @cached_property
+    def instructions_by_line(self) -> tuple[list[int], np.ndarray]:
+        """Line numbers, and how many instructions each basic block has on each: int64 (basic blocks, lines)."""
+        blocks = [
+            # barresult is the second half of one bar.red
+            [i.line for i in (*b.instructions, b.end_instruction) if i and not i.opcode.startswith("barresult.")]
+            for b in self.graph.blocks
+        ]
+        numbers = sorted({line for lines in blocks for line in lines})
+        return numbers, np.array([[lines.count(n) for n in numbers] for lines in blocks], np.int64).reshape(
+            len(blocks), len(numbers)
+        )
 
 
 _cache: dict[tuple, CompiledKernel] = {}
