@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 TYPE_BYTES = {
     **{f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (8, 16, 32, 64)},
@@ -108,7 +109,7 @@ class Instruction:
     line: int
     ptx_line: int
 
-    @property
+    @cached_property
     def parts(self) -> tuple[str, ...]:
         return tuple(self.opcode.split("."))
 
