@@ -196,8 +196,8 @@ def test_names_that_need_no_header():
 
 
 def test_cuda_headers_that_travel_with_the_wheels():
-    source = """#include <cuda_fp16.h>
-#include <cooperative_groups.h>
+    source = """# include <cuda_fp16.h>
+  #\tinclude <cooperative_groups.h>
 extern "C" __global__ void k(__half* y) { cooperative_groups::this_thread_block().sync(); y[0] = __float2half(1.f); }"""
     assert gpudays.compile(source).kernel("k").params[0].element == "__half"
 

@@ -15,7 +15,7 @@ from gpudays.ptx import kernel, native, routines
 
 ROOT = Path(__file__).parents[1]
 DAY43 = kernels_in_pages.kernel_text(ROOT / "code/day43-matmul-1/matmul_steps.cu")
-DAY44 = kernels_in_pages.kernel_text(ROOT / "code/day44-matmul-2/matmul_registers.cu")
+SUITE = kernels_in_pages.kernel_text(ROOT / "code/optimizer/optimizer.cu")
 # 64-bit sums across blocks, divergence, shared memory, a device function, half precision conversions
 ODD = """
 __device__ float halve(float x) { return x < 0.0f ? -x / 2.0f : sqrtf(x) / 3.0f; }
@@ -58,7 +58,8 @@ def traced(source: str, name: str, grid, block, size=None):
         args = [a, np.full(1000, np.nan, np.float32), np.zeros(1, np.uint64), np.int32(1000)]
     else:
         a, b = verify.inputs((size,) * 3)
-        args = [a, b, np.full((size, size), np.nan, np.float32), np.uint64(size)]
+        sizes = [np.int32(size)] * 3 if source == SUITE else [np.uint64(size)]
+        args = [a, b, np.full((size, size), np.nan, np.float32), *sizes]
     result = gpudays.trace(source, name, grid=grid, block=block, args=args)
     return result, args
 
@@ -73,7 +74,8 @@ def careful_made() -> list[bool]:
         (ODD, "odd", 16, 64, None),
         (DAY43, "matmulStridedRows", (5, 5), (16, 16), 70),
         (DAY43, "matmulTiled", (5, 5), (16, 16), 70),
-        (DAY44, "matmulVectorLoads", (3, 2), 128, 130),
+        (SUITE, "matmulVectorFast", (3, 3), (16, 16), 36),
+        (SUITE, "matmulCoarsened4x4", (2, 2), (16, 16), 70),
     ],
 )
 def test_quick_and_careful_code_do_the_same(monkeypatch, source, name, grid, block, size):

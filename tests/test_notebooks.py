@@ -1,5 +1,8 @@
 """The pages' room: pairing, outputs kept and dropped, execution, stamping; on a page of three cells."""
 
+import shutil
+from pathlib import Path
+
 import nbformat
 import pytest
 from test_site import PAGE
@@ -7,18 +10,25 @@ from test_site import PAGE
 from gpudays import first_cell, notebooks
 
 
-@pytest.fixture
-def page(tmp_path):
-    """A page that counts, with its notebook executed."""
-    (tmp_path / "book").mkdir()
-    (tmp_path / "code/gpudays").mkdir(parents=True)
-    (tmp_path / "_config.yml").write_text('repository:\n  url: ""\n  branch: main\n')
-    (tmp_path / "jupytext.toml").write_text('formats = "md:myst,ipynb"\ncell_metadata_filter = "tags,mystnb,-all"\n')
-    page = tmp_path / "book/tiny.md"
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """A checkout of one page that counts, with its notebook executed."""
+    root = tmp_path_factory.mktemp("course")
+    (root / "book").mkdir()
+    (root / "code/gpudays").mkdir(parents=True)
+    (root / "_config.yml").write_text('repository:\n  url: ""\n  branch: main\n')
+    (root / "jupytext.toml").write_text('formats = "md:myst,ipynb"\ncell_metadata_filter = "tags,mystnb,-all"\n')
+    page = root / "book/tiny.md"
     page.write_text(PAGE.replace('import answer\n\nprint("the answer is", answer.VALUE)', "x = 6\nx * 7"))
-    notebooks.sync(tmp_path, page)
-    notebooks.execute(tmp_path, page)
-    return page
+    notebooks.sync(root, page)
+    notebooks.execute(root, page)
+    return root
+
+
+@pytest.fixture
+def page(executed, tmp_path):
+    """The page in a copy of its checkout."""
+    return Path(shutil.copytree(executed, tmp_path / "course")) / "book/tiny.md"
 
 
 def root(page):
@@ -110,9 +120,10 @@ def test_setup_pages_and_citation_name_the_repository_and_lose_it_again(page):
     assert (setup.read_text(), citation.read_text()) == ("    git clone REPOSITORY matmul-days\n", "title: a course\n")
 
 
-def test_what_a_cell_prints_in_pieces_is_kept_in_one(page):
+def test_what_a_cell_prints_in_pieces_is_kept_in_one_and_nothing_else_is_said(page, capfd):
     pieces = "import time\nfor line in ('one', 'two', 'three'):\n    print(line, flush=True)\n    time.sleep(0.3)"
     page.write_text(page.read_text() + f"\n```{{code-cell}} ipython3\n{pieces}\n```\n")
     notebooks.sync(root(page), page)
     notebooks.execute(root(page), page)
     assert [output.text for output in code(page)[-1].outputs] == ["one\ntwo\nthree\n"]
+    assert capfd.readouterr() == ("", "")

@@ -7,7 +7,9 @@ other without losing an output, and refuses to keep an output whose code has cha
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import tempfile
 from collections import defaultdict, deque
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +136,7 @@ def execute(root: Path, page: Path, progress: Callable[[int, int], None] = lambd
     """
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+    from traitlets.config import Config
 
     target = page.with_suffix(".ipynb")
     notebook = nbformat.read(target, as_version=4)
@@ -141,19 +144,23 @@ def execute(root: Path, page: Path, progress: Callable[[int, int], None] = lambd
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    client = NotebookClient(
-        notebook,
-        timeout=600,
-        kernel_name="python3",
-        record_timing=False,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(page.parent)}},
-        on_cell_executed=lambda cell, cell_index, execute_reply: progress(_done(notebook), total),
-    )
-    try:
-        client.execute()
-    except (CellExecutionError, CellTimeoutError, DeadKernelError) as problem:
-        raise PageError(f"{target.name} stopped, and keeps its old outputs:\n{problem}") from problem
+    with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
+        # Sockets that are files: over TCP every kernel warns that it is not encrypted.
+        talk = {"transport": "ipc", "connection_file": f"{folder}/k.json"} if os.name == "posix" else {}
+        client = NotebookClient(
+            notebook,
+            timeout=600,
+            kernel_name="python3",
+            record_timing=False,
+            config=Config(KernelManager=talk),
+            coalesce_streams=True,
+            resources={"metadata": {"path": str(page.parent)}},
+            on_cell_executed=lambda cell, cell_index, execute_reply: progress(_done(notebook), total),
+        )
+        try:
+            client.execute()
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as problem:
+            raise PageError(f"{target.name} stopped, and keeps its old outputs:\n{problem}") from problem
     _settle(notebook)
     nbformat.write(notebook, target)
 
