@@ -23,7 +23,7 @@ def hook():
     return module.pytest_runtest_call
 
 
-def tested(hook, root: Path, failing: tuple[int, ...] = ()) -> Path:
+def run_through(hook, root: Path, failing: tuple[int, ...] = ()) -> Path:
     """A page of two code cells goes through its test; where it would be kept."""
     for name in site.INPUTS:
         (root / name).mkdir()
@@ -31,9 +31,8 @@ def tested(hook, root: Path, failing: tuple[int, ...] = ()) -> Path:
     page = SimpleNamespace(nb=book, path=root / "book/page.ipynb")
     for number, cell in enumerate(c for c in book.cells if c.cell_type == "code"):
         item = object.__new__(IPyNbCell)
-        vars(item).update(
-            parent=page, cell=cell, cell_num=number, test_outputs=TEXT, config=SimpleNamespace(rootpath=root)
-        )
+        item.parent, item.cell, item.cell_num, item.test_outputs = page, cell, number, TEXT
+        item.config = SimpleNamespace(rootpath=root)
         running = hook(item)
         next(running)
         if number in failing:
@@ -46,7 +45,7 @@ def tested(hook, root: Path, failing: tuple[int, ...] = ()) -> Path:
 
 
 def test_all_cells_passed(hook, tmp_path):
-    kept = nbformat.read(tested(hook, tmp_path), 4)
+    kept = nbformat.read(run_through(hook, tmp_path), 4)
     code = [cell for cell in kept.cells if cell.cell_type == "code"]
     assert [cell.outputs for cell in code] == [TEXT, TEXT] and [cell.execution_count for cell in code] == [1, 2]
     assert kept.metadata["inputs"] == site.fingerprint(tmp_path, site.INPUTS)
@@ -54,7 +53,7 @@ def test_all_cells_passed(hook, tmp_path):
 
 @pytest.mark.parametrize("failing", [(0,), (1,), (0, 1)])
 def test_a_cell_failed(hook, tmp_path, failing):
-    assert not tested(hook, tmp_path, failing).exists()
+    assert not run_through(hook, tmp_path, failing).exists()
 
 
 def test_other_tests_are_left_alone(hook):
