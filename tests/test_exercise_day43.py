@@ -1,11 +1,13 @@
 """Day 43's exercise: a right hand-in passes, a wrong one fails at the stage that teaches why. More in test_grade.py."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpudays import checking, exercise, gpu, kernels_in_pages
+from gpudays.exercise_gates import EXERCISES
 from gpudays.exercise_report import FAILED, NOT_GATED, NOT_RUN, NOT_WRITTEN, PASSED, Report
 from gpudays.runs import Runs
 
@@ -143,7 +145,9 @@ def test_a_day_without_an_exercise_is_refused():
 
 
 def on_a_card(monkeypatch, times: dict[tuple[str, int], float], source: str = SOURCE) -> Report:
-    """The check as on a GPU: launches answered by NumPy, times as given in ms."""
+    """The check as on a GPU: launches answered by NumPy, times as given in ms, few sizes in the tracer."""
+    few = replace(EXERCISES["day43"], small_sizes=EXERCISES["day43"].small_sizes[:3], whole_up_to=16)
+    monkeypatch.setitem(EXERCISES, "day43", few)
     monkeypatch.setattr(Runs, "launch", lambda self, kernel, a, b, c, size: np.matmul(a, b, out=c))
     monkeypatch.setattr(
         Runs, "time", lambda self, kernel, size, repeats=None: gpu.Timing((times[kernel, size[0]],) * 3)
