@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -63,18 +64,27 @@ def validate(measured: pd.DataFrame) -> pd.DataFrame:
         raise MeasurementError(f"no measurements table: it lacks the columns {', '.join(missing)}")
     if measured.empty:
         return measured
-    values = pd.to_numeric(measured["value"], errors="coerce")
-    checks = [
-        (~values.abs().lt(float("inf")), "a value that is no finite number"),
-        (~measured["source"].isin(SOURCES), f"a source other than {', '.join(SOURCES)}"),
-        (measured["source"].eq("traced") & measured["card"].ne(""), "a traced figure that names a card"),
-        (measured["source"].ne("traced") & measured["card"].eq(""), "a figure with no card"),
-    ]
-    for wrong, what in checks:
-        if wrong.any():
-            row = measured[wrong].iloc[0].to_dict()
-            raise MeasurementError(f"the measurements hold {what}: {row}")
+    for place, figure in enumerate(zip(measured["value"], measured["source"], measured["card"], strict=True)):
+        if wrong := _wrong(*figure):
+            raise MeasurementError(f"the measurements hold {wrong}: {measured.iloc[place].to_dict()}")
     return measured
+
+
+def _wrong(value: object, source: str, card: str) -> str:
+    """What is wrong with a row's figure; "" where nothing is."""
+    try:
+        finite = math.isfinite(value)
+    except TypeError:
+        finite = False
+    if not finite:
+        return "a value that is no finite number"
+    if source not in SOURCES:
+        return f"a source other than {', '.join(SOURCES)}"
+    if source == "traced" and card != "":
+        return "a traced figure that names a card"
+    if source != "traced" and card == "":
+        return "a figure with no card"
+    return ""
 
 
 def concat(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
