@@ -146,7 +146,7 @@ def test_a_day_without_an_exercise_is_refused():
 
 def on_a_card(monkeypatch, times: dict[tuple[str, int], float], source: str = SOURCE) -> Report:
     """The check as on a GPU: launches answered by NumPy, times as given in ms, few sizes in the tracer."""
-    few = replace(EXERCISES["day43"], small_sizes=EXERCISES["day43"].small_sizes[:3], whole_up_to=16)
+    few = replace(EXERCISES["day43"], small_sizes=((17, 17, 17),), sizes=((64, 64, 64),))
     monkeypatch.setitem(EXERCISES, "day43", few)
     monkeypatch.setattr(Runs, "launch", lambda self, kernel, a, b, c, size: np.matmul(a, b, out=c))
     monkeypatch.setattr(

@@ -12,6 +12,7 @@ import pytest
 import gpudays
 from gpudays import compile_cache, kernels_in_pages, verify
 from gpudays.ptx import kernel, native, routines
+from gpudays.ptx import layout as at
 
 ROOT = Path(__file__).parents[1]
 DAY43 = kernels_in_pages.kernel_text(ROOT / "code/day43-matmul-1/matmul_steps.cu")
@@ -28,6 +29,21 @@ extern "C" __global__ void odd(const float* a, float* c, unsigned long long* tot
     for (int k = 0; k <= (i & 31); ++k) sum += halve(tile[(threadIdx.x + k) & 63]);
     if (i < n) c[i] = sum;
     if (threadIdx.x % 3 == 0) atomicAdd(total, (unsigned long long)(i * i));
+}
+"""
+
+
+# addresses that depend on data, by several sites in turn, beside some that do not change from round to round
+LISTS = """
+extern "C" __global__ void lists(const float* a, float* c, const int* where, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float sum = 0.0f;
+    for (int round = 0; round < 40; ++round) {
+        int one = where[(i + round * 7) % n], other = where[(i * 5 + round) % n];
+        sum += a[one] * a[other] + a[i] - a[i + 32];
+        c[i] = sum;
+        c[n + one * 96 * 3 + i] = sum;
+    }
 }
 """
 
@@ -56,6 +72,10 @@ def traced(source: str, name: str, grid, block, size=None):
     if name == "odd":
         a = np.random.default_rng(1).standard_normal(1000).astype(np.float32)
         args = [a, np.full(1000, np.nan, np.float32), np.zeros(1, np.uint64), np.int32(1000)]
+    elif name == "lists":
+        rng, n = np.random.default_rng(2), 96 * 3
+        a, where = rng.random(n + 32, np.float32), rng.permutation(n).astype(np.int32)
+        args = [a, np.full(n + n * n, np.nan, np.float32), where, np.int32(n)]
     else:
         a, b = verify.inputs((size,) * 3)
         sizes = [np.int32(size)] * 3 if source == SUITE else [np.uint64(size)]
@@ -126,6 +146,21 @@ def test_the_next_kernel_finds_the_routines_compiled(monkeypatch):
     kernel._cache.clear()
     traced(DAY43, "matmulStridedRows", (5, 5), (16, 16), 70)  # quick, with the careful routines that there are
     assert len(compiled) - careful == 1 and careful_made() == [False]
+
+
+@pytest.mark.parametrize(("limit", "patience"), [(0, 64), (1, 64), (3, 64), (2048, 0), (2048, 1), (5, 2)])
+def test_without_room_for_shapes_everything_is_the_same(monkeypatch, limit, patience):
+    """A request whose shape is not kept is worked out anew each time, and never taken for another's."""
+    cases = [(ODD, "odd", 16, 64), (DAY43, "matmulTiled", (5, 5), (16, 16), 70), (LISTS, "lists", 3, 96)]
+    kept = [traced(*case) for case in cases]
+    forget(monkeypatch)
+    monkeypatch.setattr(at, "SHAPE_LIMIT", limit)
+    monkeypatch.setattr(at, "PATIENCE", patience)
+    for case, (result, args) in zip(cases, kept, strict=True):
+        again, in_again = traced(*case)
+        for one, other in zip(args, in_again, strict=True):
+            assert np.array_equal(one, other, equal_nan=isinstance(one, np.ndarray))
+        assert again.counters.equals(result.counters) and again.findings == result.findings == []
 
 
 # ---- kept in files -------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ GONE = 4  # a warp's status besides 0 (can run) and AT_BARRIER
 
 # ---- Site
 LOW, HIGH, SHIFT, LAST_SHAPE = 0, 8, 16, 24  # a buffer's first address, its end, host minus device address
-COST, CONFLICTS, REQUESTS, ACTIVE_LANES, MISSES, SITE_ID = 32, 40, 48, 56, 64, 72
+COST, CONFLICTS, REQUESTS, ACTIVE_LANES, BROUGHT, SITE_ID = 32, 40, 48, 56, 64, 72
 GLOBAL_WRITES, GLOBAL_READS = 80, 88  # race records of the buffer: host address of its first record, or 0
 VERIFIED = 104  # per warp (base, shape, block's tick): cells that this site found written before
 VERIFIED_SIZE = 32
@@ -87,7 +87,7 @@ WIDTHS = 5  # 1, 2, 4, 8, 16 bytes
 SHAPE_SIZE = COSTS + len(COST_KINDS) * WIDTHS * COST_ROW
 SCRATCH = STAGE_2 + 4 * STAGE_ROW  # in the machine: a shape that is not kept
 MACHINE_SIZE = SCRATCH + SHAPE_SIZE
-PATIENCE = 64  # shapes that a site may ask for before it is taken to depend on data
+PATIENCE = 64  # new shapes that a site may bring before its addresses are taken to depend on data
 
 GATHER, SAME, ROW, HALF_SAME, HALF_ROWS = 0, 1, 2, 3, 4  # patterns
 

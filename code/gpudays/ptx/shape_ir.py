@@ -41,25 +41,24 @@ def find_shape() -> Function:
     f.store("ptr", last, "%S")
     f.raw(f"ret ptr {last}")
     f.at(search)
-    misses = f.let(f"add i64 {f.load('i64', '%site', at.MISSES)}, 1")
-    f.store("i64", misses, "%site", at.MISSES)
-    look, scratch = f.label("look"), f.label("scratch")
-    f.branch(f.let(f"icmp ugt i64 {misses}, {at.PATIENCE}"), scratch, look)
-    f.at(scratch)
-    own = f.pointer("%M", at.SCRATCH)
-    f.call("void", "@analyse", ("ptr", own), ("ptr", "%delta"), ("i32", "%mask"), ("i1", "true"))
-    f.raw(f"ret ptr {own}")
-    f.at(look)
-    found = f.call("ptr", "@look_up", ("ptr", "%M"), ("ptr", "%delta"), ("i32", "%mask"))
+    found = f.call("ptr", "@look_up", ("ptr", "%M"), ("ptr", "%site"), ("ptr", "%delta"), ("i32", "%mask"))
+    passing, kept = f.label("passing"), f.label("kept")
+    f.branch(f.let(f"icmp ne i8 {f.load('i8', found, at.IS_SCRATCH)}, 0"), passing, kept)
+    f.at(kept)
     f.store("ptr", found, "%site", at.LAST_SHAPE)
     f.store("ptr", found, "%S")
+    f.goto(passing)
+    f.at(passing)
     f.raw(f"ret ptr {found}")
     return f
 
 
 def look_up() -> Function:
-    """`ptr @look_up(M, delta, mask)`: the kept shape of these deltas, made if new; scratch when there is no room."""
-    f = Function("ptr @look_up(ptr %M, ptr %delta, i32 %mask) noinline")
+    """`ptr @look_up(M, site, delta, mask)`: the kept shape of these deltas, made if new.
+
+    It is the scratch shape where there is no room, or where the site has brought too many new ones.
+    """
+    f = Function("ptr @look_up(ptr %M, ptr %site, ptr %delta, i32 %mask) noinline")
     bools = f.let(f"bitcast i32 %mask to {vec('i1')}")
     raw = f.load(_WIDE, "%delta", 0, 32)
     delta = f.let(f"select {vec('i1')} {bools}, {_WIDE} {raw}, {_WIDE} zeroinitializer")
@@ -90,14 +89,18 @@ def look_up() -> Function:
     f.goto(probe)
     f.at(new)
     count = f.load("i64", "%M", at.SHAPE_COUNT)
+    brought = f.load("i64", "%site", at.BROUGHT)
     room, full = f.label("room"), f.label("full")
-    f.branch(f.let(f"icmp ult i64 {count}, {at.SHAPE_LIMIT}"), room, full)
+    fits = f.let(f"icmp ult i64 {count}, {at.SHAPE_LIMIT}")
+    patient = f.let(f"icmp ult i64 {brought}, {at.PATIENCE}")
+    f.branch(f.let(f"and i1 {fits}, {patient}"), room, full)
     f.at(full)
     own = f.pointer("%M", at.SCRATCH)
     f.call("void", "@analyse", ("ptr", own), ("ptr", "%delta"), ("i32", "%mask"), ("i1", "true"))
     f.raw(f"ret ptr {own}")
     f.at(room)
     f.store("i64", f.let(f"add i64 {count}, 1"), "%M", at.SHAPE_COUNT)
+    f.store("i64", f.let(f"add i64 {brought}, 1"), "%site", at.BROUGHT)
     offset = f.let(f"mul i64 {count}, {at.SHAPE_SIZE}")
     made = f.let(f"getelementptr i8, ptr {f.load('ptr', '%M', at.SHAPES)}, i64 {offset}")
     f.call("void", "@analyse", ("ptr", made), ("ptr", "%delta"), ("i32", "%mask"), ("i1", "false"))
