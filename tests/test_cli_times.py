@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpudays import gpu, ladder_files, metrics, profiles
+from gpudays import compiler, gpu, ladder_files, metrics, profiles
 from gpudays.cli import app
 from gpudays.course.day43 import KERNELS
-from gpudays.course.day44 import transplant
+from gpudays.course.day44 import WARPS, transplant
 from gpudays.runs import Runs
 
 CARD = gpu.Device("NVIDIA H100", "sm_90", 132, 50 * 2**20, 80 * 2**30, "580.1", (13, 0))
@@ -36,6 +36,10 @@ def test_the_table_is_read_back_as_shipped_times(tmp_path, on_a_card):
 
 def test_day_44_writes_its_tiles_for_other_cards(tmp_path, on_a_card, monkeypatch):
     monkeypatch.setattr(gpu, "time_cublas", lambda *size, **_: gpu.Timing((1.0,)))
+    needs = compiler.Resources(
+        128, 32768, 0, 0, 0, 0, 1
+    )  # what ptxas says is tested with the page (test_page_day44.py)
+    monkeypatch.setattr(compiler, "report", lambda *_: {WARPS: needs})
     table = tmp_path / ladder_files.TRANSPLANTS_FILE
     ran = CliRunner().invoke(app, ["time", "day44", "--size", "64", "--output", str(table)])
     assert ran.exit_code == 0, ran.output

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpudays import compiler
-from gpudays.kernels_in_pages import kernel_text
+from gpudays.kernels_in_pages import page_parts
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "code" / "day44-matmul-2" / "matmul_registers.cu"
+PAGE = ROOT / "book" / "day44-matmul-2.md"
 PROFILES = ROOT / "content" / "profiles" / "optimizing-matmul-2"
 KERNELS = ["matmulRegisterTile", "matmulVectorLoads", "matmulWarpTiled", "matmulWarpTiledSmall"]
 LADDER = ["matmulStridedRows", "matmulCoalescedCols", "matmulTiled", *KERNELS, "cuBLAS"]
@@ -19,7 +19,7 @@ LADDER = ["matmulStridedRows", "matmulCoalescedCols", "matmulTiled", *KERNELS, "
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
 def test_every_row_of_the_launch_table_compiles_alone_and_does_not_spill(arch):
-    found = compiler.report(kernel_text(PROGRAM), arch)
+    found = compiler.report("".join("\n" + text for text in page_parts(PAGE)), arch)  # as the page compiles them
     assert sorted(found) == KERNELS
     for kernel, needs in found.items():
         assert needs.spill_stores == needs.spill_loads == needs.stack_bytes == 0, kernel
