@@ -110,6 +110,22 @@ def test_a_cache_that_cannot_be_written_changes_nothing(tmp_path, monkeypatch, c
     assert len(compiled) == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="this system has no owners of files")
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, "another's"])
+def test_a_cache_that_others_can_write_to_is_as_good_as_none(folder, compiled, monkeypatch, mode):
+    """What lies there would be run."""
+    nvrtc.run(ADD, "compute_75")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    if mode == "another's":
+        me = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    else:
+        folder.chmod(mode)
+    nvrtc.run(ADD, "compute_75")
+    nvrtc.run(ADD.replace("1.0f", "2.0f"), "compute_75")
+    assert len(compiled) == 3 and len(list(folder.iterdir())) == 1
+
+
 def test_many_writers_leave_whole_entries_and_nothing_else(folder):
     entry = {"text": "x" * 100_000}
     with ThreadPoolExecutor(8) as pool:

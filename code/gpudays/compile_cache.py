@@ -2,7 +2,7 @@
 
 An entry is found by a hash of everything that it was made of: the compiler, the source, the options. It lies in
 ``$GPUDAYS_CACHE``, or in the user's cache folder; deleting that folder is always safe. A cache that cannot be read or
-written is as good as none.
+written is as good as none, and so is one that somebody else can write to: machine code is run as it is found.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ def key(*parts: object) -> str:
 
 def read(name: str) -> dict | None:
     """An entry, or None where there is none that is whole."""
-    path = folder() / f"{name}.json"
+    here = folder()
+    path = here / f"{name}.json"
     with contextlib.suppress(OSError, ValueError):
+        if not _only_mine(here):
+            return None
         entry = json.loads(path.read_text("utf-8"))
         os.utime(path)  # it was used: older ones go first
         return entry if isinstance(entry, dict) else None
@@ -44,11 +47,21 @@ def write(name: str, entry: dict) -> None:
     """Keep an entry; whoever reads at the same time finds all of it or nothing."""
     here = folder()
     with contextlib.suppress(OSError):
-        here.mkdir(parents=True, exist_ok=True)
+        here.mkdir(0o700, parents=True, exist_ok=True)
+        if not _only_mine(here):
+            return
         with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=here, delete=False) as file:
             json.dump(entry, file)
         os.replace(file.name, here / f"{name}.json")
         _forget_the_oldest(here)
+
+
+def _only_mine(here: Path) -> bool:
+    """Whether the folder is this user's, and no one else may write to it; where a system has no such notion, yes."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = here.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def _forget_the_oldest(here: Path) -> None:
