@@ -61,8 +61,8 @@ unit: $(READY)
 notebooks: $(READY)
 	$(BIN)/python -m pytest -n $(JOBS) -q $(NBVAL)
 
-# Unit tests and notebooks in one run, so that no core waits for the last of either. The site takes the pages as this
-# run executed them.
+# Unit tests and notebooks in one run, so that no core waits for the last of either. Without a card the site takes the
+# pages as this run executed them.
 together: $(READY)
 	$(ONE_THREAD) $(BIN)/python -m pytest $(UNIT) $(NBVAL)
 

@@ -9,10 +9,15 @@ import pytest
 from nbformat import v4
 from nbval.plugin import IPyNbCell
 
-from gpudays import site
+from gpudays import gpu, site
 
 ROOT = Path(__file__).parents[1]
 TEXT = [v4.new_output("stream", text="shown today\n")]
+
+
+@pytest.fixture(autouse=True)
+def no_card(monkeypatch):
+    monkeypatch.setattr(gpu, "device", lambda: None)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +59,11 @@ def test_all_cells_passed(hook, tmp_path):
 @pytest.mark.parametrize("failing", [(0,), (1,), (0, 1)])
 def test_a_cell_failed(hook, tmp_path, failing):
     assert not run_through(hook, tmp_path, failing).exists()
+
+
+def test_times_of_a_card_are_not_kept(hook, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "device", lambda: gpu.Device("A Card", "sm_75", 40, 4 << 20, 1 << 34, "580.1", (13, 0)))
+    assert not run_through(hook, tmp_path).exists()
 
 
 def test_other_tests_are_left_alone(hook):
