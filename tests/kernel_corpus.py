@@ -1,14 +1,23 @@
 """Small kernels of every kind a course meets, each with a launch at an odd size and the answer NumPy gives.
 
-`SAMPLES` maps a name to a `Sample`. All of them are correct: no engine may report a finding on them.
+`SAMPLES` maps a name to a `Sample`. All of them are correct: no engine may report a finding on them. `page_source`
+gives the course's own kernels as a page compiles them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from gpudays.kernels_in_pages import page_parts
+
+
+def page_source(page: Path) -> str:
+    """A page's kernels to the letter, each string with its first line break: what the page compiled serves the test."""
+    return "".join("\n" + text for text in page_parts(page))
 
 
 @dataclass(frozen=True)

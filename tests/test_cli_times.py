@@ -36,9 +36,8 @@ def test_the_table_is_read_back_as_shipped_times(tmp_path, on_a_card):
 
 def test_day_44_writes_its_tiles_for_other_cards(tmp_path, on_a_card, monkeypatch):
     monkeypatch.setattr(gpu, "time_cublas", lambda *size, **_: gpu.Timing((1.0,)))
-    needs = compiler.Resources(
-        128, 32768, 0, 0, 0, 0, 1
-    )  # what ptxas says is tested with the page (test_page_day44.py)
+    # What ptxas says of step 6 is tested with the page (test_page_day44.py).
+    needs = compiler.Resources(128, 32768, 0, 0, 0, 0, 1)
     monkeypatch.setattr(compiler, "report", lambda *_: {WARPS: needs})
     table = tmp_path / ladder_files.TRANSPLANTS_FILE
     ran = CliRunner().invoke(app, ["time", "day44", "--size", "64", "--output", str(table)])

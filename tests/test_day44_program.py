@@ -6,9 +6,9 @@ import csv
 from pathlib import Path
 
 import pytest
+from kernel_corpus import page_source
 
 from gpudays import compiler
-from gpudays.kernels_in_pages import page_parts
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "book" / "day44-matmul-2.md"
@@ -19,7 +19,7 @@ LADDER = ["matmulStridedRows", "matmulCoalescedCols", "matmulTiled", *KERNELS, "
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_120"])
 def test_every_row_of_the_launch_table_compiles_alone_and_does_not_spill(arch):
-    found = compiler.report("".join("\n" + text for text in page_parts(PAGE)), arch)  # as the page compiles them
+    found = compiler.report(page_source(PAGE), arch)
     assert sorted(found) == KERNELS
     for kernel, needs in found.items():
         assert needs.spill_stores == needs.spill_loads == needs.stack_bytes == 0, kernel

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernel_corpus import SAMPLES, Sample
+from kernel_corpus import SAMPLES, Sample, page_source
 from test_tracer_findings import CASES, LEGAL, WRONG
 
 from gpudays import compiler
 from gpudays.course.steps import DAYS
-from gpudays.kernels_in_pages import page_parts
 from gpudays.ptx.engine import execute
 from gpudays.ptx.oracle.arguments import prepare
 from gpudays.ptx.oracle.interpreter import Run, interpret
@@ -81,7 +80,7 @@ def test_the_course_kernels_agree(day, step, size):
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal(shape, dtype=np.float32) for shape in ((m, k), (k, n)))
     args = [a, b, np.full((m, n), np.nan, np.float32), *day.scalars(size)]
-    program = compiler.compile("".join("\n" + text for text in page_parts(ROOT / day.page)))  # as the page compiles it
+    program = compiler.compile(page_source(ROOT / day.page))
     kernel = program.kernel(step.kernel).mangled
     oracle, compiled, ours, theirs = both(program.ptx, kernel, step.grid(size), step.block, args, step.shared_bytes)
     np.testing.assert_array_equal(ours[2], theirs[2])

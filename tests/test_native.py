@@ -59,10 +59,6 @@ def nothing_compiled(monkeypatch, tmp_path) -> Path:
 def forget(monkeypatch) -> None:
     """As in a new process."""
     monkeypatch.setattr(kernel, "_cache", {})
-    forget_routines()
-
-
-def forget_routines() -> None:
     for maker in vars(routines).values():
         if hasattr(maker, "cache_clear"):
             maker.cache_clear()
@@ -84,6 +80,12 @@ def traced(source: str, name: str, grid, block, size=None):
     return result, args
 
 
+def assert_same(in_one: list, in_other: list) -> None:
+    """Two launches left the same in their arguments."""
+    for one, other in zip(in_one, in_other, strict=True):
+        assert np.array_equal(one, other, equal_nan=isinstance(one, np.ndarray))
+
+
 def careful_made() -> list[bool]:
     return [compiled.native.careful for compiled in kernel._cache.values()]
 
@@ -101,12 +103,10 @@ def careful_made() -> list[bool]:
 def test_quick_and_careful_code_do_the_same(monkeypatch, source, name, grid, block, size):
     quick, in_quick = traced(source, name, grid, block, size)
     assert careful_made() == [False]
-    kernel._cache.clear()
-    forget_routines()
+    forget(monkeypatch)
     monkeypatch.setattr(native, "QUICK", native.CAREFUL)
     careful, in_careful = traced(source, name, grid, block, size)
-    for one, other in zip(in_quick, in_careful, strict=True):
-        assert np.array_equal(one, other, equal_nan=isinstance(one, np.ndarray))
+    assert_same(in_quick, in_careful)
     assert quick.counters.equals(careful.counters) and quick.findings == careful.findings == []
 
 
@@ -158,8 +158,7 @@ def test_without_room_for_shapes_everything_is_the_same(monkeypatch, limit, pati
     monkeypatch.setattr(at, "PATIENCE", patience)
     for case, (result, args) in zip(cases, kept, strict=True):
         again, in_again = traced(*case)
-        for one, other in zip(args, in_again, strict=True):
-            assert np.array_equal(one, other, equal_nan=isinstance(one, np.ndarray))
+        assert_same(args, in_again)
         assert again.counters.equals(result.counters) and again.findings == result.findings == []
 
 
@@ -184,8 +183,7 @@ def test_a_new_process_compiles_nothing_and_does_the_same(monkeypatch, made, sou
     forget(monkeypatch)
     again, in_again = traced(source, name, grid, block, size)
     assert (count > 4, len(made) - count) == (True, 0)
-    for one, other in zip(in_first, in_again, strict=True):
-        assert np.array_equal(one, other, equal_nan=isinstance(one, np.ndarray))
+    assert_same(in_first, in_again)
     assert first.counters.equals(again.counters) and first.findings == again.findings == []
 
 

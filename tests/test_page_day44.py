@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kernel_corpus import page_source
 from matplotlib.image import imread
 
 from gpudays import (
@@ -31,8 +32,7 @@ from gpudays.session import WrongAnswer
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / DAY44.page).read_text("utf-8")
-STEPS = ["\n" + text for text in page_parts(ROOT / DAY44.page)]  # as the page's strings hold them
-SOURCE, STEP4 = "".join(STEPS), STEPS[0]
+SOURCE, STEP4 = page_source(ROOT / DAY44.page), "\n" + page_parts(ROOT / DAY44.page)[0]
 GIVEN = re.search(r'student = r"""\n(.*?)"""', PAGE, re.DOTALL)[1]
 SOLUTION = re.search(r"```cuda\n(.*?)```", PAGE, re.DOTALL)[1]
 BASELINE = ladder.first_steps_source()

@@ -39,7 +39,7 @@ def resources(runs: Runs, archs: Sequence[str]) -> Shown:
     return Shown(pd.DataFrame(rows, columns=columns), COMPILED, {"occupancy, %": ".1f"})
 
 
-ONLY_STEP_6 = (f"--ptxas-options=--entry={day44.WARPS}",)
+_ONLY_STEP_6 = (f"--ptxas-options=--entry={day44.WARPS}",)
 _USED = ["registers", "spilled bytes", "shared bytes", "occupancy, %", "limited by"]
 
 
@@ -137,8 +137,8 @@ def transplanted(source: str, archs: Sequence[str], evidence: Evidence, n: int) 
         cut = tiles.declared(source, day44.WARPS, home)
         changed = tiles.with_tiles(source, day44.WARPS, cut)
         # The source as it stands was compiled for the page's first table; of the changed one only step 6 is wanted.
-        found = {arch: (source, arch) if arch == home else (changed, arch, ONLY_STEP_6) for arch in archs}
-        used = {arch: compiler.report(*what)[day44.WARPS] for arch, what in found.items()}
+        wanted = {arch: (source, arch) if arch == home else (changed, arch, _ONLY_STEP_6) for arch in archs}
+        used = {arch: compiler.report(*what)[day44.WARPS] for arch, what in wanted.items()}
         held = [_used(found, cut, arch) for arch, found in used.items()]
         text = [f"{r} registers, {spilled:,} B spilled, {share:.1f} %" for r, spilled, _, share, _ in held]
         share = _number(fraction(evidence, day44.transplant(home), n))

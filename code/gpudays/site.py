@@ -94,7 +94,8 @@ def execute_ahead(root: Path, cache_folder: Path) -> None:
     reader = {"type": "plugin", "name": "myst_nb_md"}
     staged = [cache.add_nb_to_project(str(page), read_data=reader) for page in pages_of_site(root)]
     waiting = cache.list_unexecuted(filter_pks=[record.pk for record in staged])
-    waiting = [record for record in waiting if not _take_over(root, cache, record)]
+    inputs = fingerprint(root, INPUTS)
+    waiting = [record for record in waiting if not _take_over(root, cache, record, inputs)]
     if len(waiting) > 1:
         print(f"Executing {len(waiting)} pages side by side; this takes minutes, and is done once.", flush=True)
         executor = load_executor("local-parallel", cache)
@@ -118,8 +119,8 @@ def keep_executed(root: Path, page: Path, executed: NotebookNode) -> None:
     nbformat.write(executed, folder / page.with_suffix(".ipynb").name)
 
 
-def _take_over(root: Path, cache: JupyterCacheAbstract, record: NbProjectRecord) -> bool:
-    """Put what a test kept of a page into the cache; whether it is there, of the same code and the same inputs."""
+def _take_over(root: Path, cache: JupyterCacheAbstract, record: NbProjectRecord, inputs: str) -> bool:
+    """Put what a test kept of a page into the cache; whether it is there, of the same code and of these inputs."""
     import nbformat
     from jupyter_cache.base import CacheBundleIn
 
@@ -129,9 +130,7 @@ def _take_over(root: Path, cache: JupyterCacheAbstract, record: NbProjectRecord)
     if not kept.is_file():
         return False
     page, executed = cache.get_project_notebook(record.pk).nb, nbformat.read(kept, as_version=4)
-    if executed.metadata.get("inputs") != fingerprint(root, INPUTS):
-        return False
-    if notebooks.fingerprint(page) != notebooks.fingerprint(executed):
+    if executed.metadata.get("inputs") != inputs or notebooks.fingerprint(page) != notebooks.fingerprint(executed):
         return False
     code = [[cell for cell in book.cells if cell.cell_type == "code"] for book in (page, executed)]
     for cell, done in zip(*code, strict=True):

@@ -83,11 +83,18 @@ def without_others(text: str, kernel: str) -> str:
         alone = len(re.findall(r"\.(?:entry|func)\b", found[0])) == 1
         return found[0] if found[1] == kernel or not alone else "\n" * found[0].count("\n")
 
-    left, before = _ENTRY.sub(blank, text), ""
-    while left != before:  # what only a variable names that goes, goes with it
-        named, before = Counter(_NAME.findall(left)), left
-        left = _VARIABLE.sub(lambda found: found[0] if named[found[1]] > 1 else "", left)  # noqa: B023  (used at once)
-    return left
+    return _without_unnamed(_ENTRY.sub(blank, text))
+
+
+def _without_unnamed(text: str) -> str:
+    """PTX without the variables that nothing in it names; what only such a variable names goes with it."""
+    while variables := _VARIABLE.findall(text):
+        named = Counter(_NAME.findall(text))
+        unnamed = {name for name in variables if named[name] == 1}
+        if not unnamed:
+            break
+        text = _VARIABLE.sub(lambda found: "" if found[1] in unnamed else found[0], text)  # noqa: B023  (used at once)
+    return text
 
 
 def prepare(text: str, name: str) -> None:

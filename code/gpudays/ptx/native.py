@@ -79,8 +79,9 @@ class Part:
             have = self.made.get(CAREFUL) or self.made.get(tier)
             if have is None:
                 calls = [part.compiled(tier) for part in self.calls]
-                best = CAREFUL if _kept(self.text, *CAREFUL) else tier
-                have = self.made[best] = compile_ir(self.text, *best, calls)
+                kept = _kept(self.text, *CAREFUL)
+                best = CAREFUL if kept else tier
+                have = self.made[best] = compile_ir(self.text, *best, calls, kept)
             return have
 
     def lines_without(self, tier: tuple[int, int]) -> int:
@@ -154,10 +155,15 @@ class ObjectCode:
     functions: tuple[str, ...]
 
 
-def compile_ir(text: str, level: int, effort: int, calls: Sequence[Native] = ()) -> Native:
-    """Machine code for a module's text; functions that it only declares are those of `calls`, or the process's."""
+def compile_ir(
+    text: str, level: int, effort: int, calls: Sequence[Native] = (), kept: ObjectCode | None = None
+) -> Native:
+    """Machine code for a module's text, of which `kept` is known already, if anything.
+
+    Functions that it only declares are those of `calls`, or the process's.
+    """
     with _lock:
-        return _placed(_kept(text, level, effort) or _made(text, level, effort), calls)
+        return _placed(kept or _kept(text, level, effort) or _made(text, level, effort), calls)
 
 
 def _key(text: str, level: int, effort: int) -> str:
